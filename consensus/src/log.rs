@@ -28,6 +28,7 @@ mod error;
 pub(crate) mod frame;
 mod identity;
 mod index;
+pub mod metrics;
 mod recovery;
 mod segments;
 mod shared;

@@ -30,6 +30,7 @@
 mod admission;
 mod distributor;
 mod ingest;
+pub mod metrics;
 mod otlp;
 mod parca;
 mod push;

@@ -77,6 +77,31 @@ pub struct TenantCounts {
     pub refused: BTreeMap<&'static str, RefusalCounts>,
 }
 
+impl std::ops::AddAssign for RefusalCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.requests += other.requests;
+        self.profiles += other.profiles;
+        self.bytes += other.bytes;
+    }
+}
+
+impl std::ops::AddAssign for TenantCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.profiles += other.profiles;
+        self.bytes += other.bytes;
+        self.new += other.new;
+        self.repeats += other.repeats;
+        self.empty += other.empty;
+        self.raw_bytes += other.raw_bytes;
+        self.samples += other.samples;
+        self.dropped += other.dropped;
+        self.oddities += other.oddities;
+        for (reason, refusals) in other.refused {
+            *self.refused.entry(reason).or_default() += refusals;
+        }
+    }
+}
+
 impl DistributorStats {
     /// Returns the counters of every tenant. Tenants that are not counted by name are summed under `None`.
     pub fn snapshot(&self) -> Vec<(Option<TenantId>, TenantCounts)> {

@@ -44,6 +44,7 @@ pub use log::entry::{InheritSource, ShardLogEntry};
 pub use log::state_machine::{ShardApplyResult, ShardStateMachine, UploadOutcome};
 pub use replication::membership::MembershipError;
 pub use shard_handoff::handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS_PER_PAGE, WindowPage};
+pub use stats::metrics;
 pub use stats::{FlushStats, FlushSummary, ShardStats};
 pub use window::{DedupWindow, RunFiles};
 pub use write::pending_append::STALE_TABLE_REASON;

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use crate::delta::cumulative_tracker::DeltaStats;
 use crate::head_store::head::HeadSize;
 
+pub mod metrics;
+
 /// Statistics of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardStats {

@@ -112,7 +112,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     asked.into_iter().for_each(|asked| asked.join().unwrap());
 
     let server = Server::start(&data, 1);
-    assert_eq!(server.tells("athanor_queries_suspected") as usize, 2);
+    assert_eq!(server.tells("athanor_querier_queries_suspect") as usize, 2);
     let first = begin(&server, killer);
     until("it is under way", || (under_way(&data) == 1).then_some(()));
     // The other one waits, and is not to blame.
@@ -122,7 +122,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     [first, second].into_iter().for_each(|asked| asked.join().unwrap());
 
     let server = Server::start(&data, 2);
-    assert_eq!(server.tells("athanor_queries_quarantined") as usize, 1);
+    assert_eq!(server.tells("athanor_querier_queries_quarantined") as usize, 1);
     let refused = ask(server.address, "SelectMergeStacktraces", killer);
     assert_eq!(refused.status, 500, "{}", refused.text());
     for said in ["under way 2 times when the process died", "athanor lift"] {
@@ -134,7 +134,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     }
     let other = ask(server.address, "SelectMergeStacktraces", "{}");
     assert!(other.status == 200 && other.text().contains("work"), "{}", other.text());
-    assert_eq!(server.tells("athanor_queries_suspected") as usize, 0, "it ended well");
+    assert_eq!(server.tells("athanor_querier_queries_suspect") as usize, 0, "it ended well");
     let lifted =
         Command::new(athanor_binary()).args(["lift", "--data"]).arg(&data).env_clear().output().unwrap();
     let told = String::from_utf8_lossy(&lifted.stdout).into_owned();

@@ -185,7 +185,7 @@ fn every_call_says_that_a_block_is_damaged_and_is_whole_when_it_is_mended() {
     let answer = ask();
     assert!(answer.text().contains("found") && !answer.text().contains("lost"), "{}", answer.text());
     let page = server.get("/metrics", &[]);
-    let counted = "athanor_queries_blocks_left_out_total{reason=\"damaged\"} ";
+    let counted = "athanor_querier_skipped_blocks_total{reason=\"damaged\"} ";
     let counted = page.text().lines().find_map(|line| line.strip_prefix(counted)).unwrap();
     assert!(counted.parse::<f64>().unwrap() > 40.0, "{counted}");
     flip(&server);

@@ -29,6 +29,7 @@ mod client;
 mod compression;
 mod group_bootstrap;
 mod maintenance;
+pub mod metrics;
 mod recovery;
 mod retry;
 mod routing_watch;

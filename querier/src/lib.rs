@@ -42,6 +42,7 @@ mod context;
 mod diagnostics;
 mod execute;
 mod fair_eviction;
+pub mod metrics;
 mod validate;
 
 pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};

@@ -31,6 +31,7 @@ pub mod secrets;
 mod telemetry;
 mod write;
 
+pub use athanor_chassis::observability::metric_family::MetricDescription;
 pub use config::{
     ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, NodeLogConfig, OtlpListenerConfig, ServerConfig,
     SettingError, TargetRoles, UploadQuotaConfig,
@@ -39,4 +40,4 @@ pub use http::admin::socket::{ADMIN_SOCKET_FILE, send_admin_request};
 pub use membership::cluster_handle::{ClusterHandle, MembershipView};
 pub use membership::join_error::ClusterJoinError;
 pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};
-pub use telemetry::metrics::{MetricsCollector, RouteMetrics};
+pub use telemetry::metrics::{MetricsFormat, MetricsRegistry, RouteMetrics, describe_all_metrics};

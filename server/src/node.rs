@@ -13,6 +13,7 @@ mod catalog_rebuild;
 mod client_roles;
 pub(crate) mod data_dir;
 pub(crate) mod error;
+mod metric_sources;
 pub(crate) mod node_deps;
 pub(crate) mod node_identity;
 mod roles;
@@ -39,6 +40,9 @@ use crate::http::{
 };
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_handle::ClusterBootstrap;
+use crate::telemetry::metrics::RouteMetrics;
+use crate::telemetry::metrics::node::admin_collector;
+use crate::telemetry::metrics::routes::route_collector;
 
 pub use catalog_rebuild::rebuild_catalog;
 pub use error::StartError;
@@ -137,17 +141,22 @@ impl ServerNode {
         let roles = opened.inspect_err(|_| stop.cancel())?;
         let door =
             RequestBudget::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
+        let guard = AdminAuth::new(address, config.admin_token_file.clone(), clock.clone());
+        let route_metrics = Arc::<RouteMetrics>::default();
+        roles.metrics.register(route_collector(Arc::clone(&route_metrics)));
+        roles.metrics.register(admin_collector(guard.clone()));
         let services = HttpServices {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
             companion: roles.tenant_settings(limits),
             adhoc: roles.adhoc.clone(),
             debuginfo: roles.debuginfo.clone(),
-            scrape: Arc::clone(&roles.scrape),
+            metrics: Arc::clone(&roles.metrics),
+            route_metrics,
             readiness,
             stop: stop.clone(),
             settings,
-            guard: AdminAuth::new(address, config.admin_token_file.clone(), clock.clone()),
+            guard,
             web: WebPolicy::new(&[address], &config.allowed_hosts),
             overview: roles.overview.clone(),
             responses: roles.response_budget(config),

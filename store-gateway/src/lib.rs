@@ -36,6 +36,7 @@ mod cached_block;
 mod config;
 mod disk_cache;
 mod gateway;
+pub mod metrics;
 mod partial_cache;
 mod sparse_files;
 mod stats;

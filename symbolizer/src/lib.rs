@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod debuginfo;
+pub mod metrics;
 
 pub use debuginfo::stats::{DebuginfoStats, RefusalsByReason};
 pub use debuginfo::upload_state::{DebuginfoKind, UploadDecision};

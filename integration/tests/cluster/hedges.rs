@@ -29,9 +29,9 @@ fn counts(cluster: &TestCluster) -> Counts {
         page.text().lines().find_map(of).unwrap_or_else(|| panic!("no {name}")) as u64
     };
     Counts {
-        calls: value("athanor_gateway_calls_total"),
-        second: value("athanor_gateway_second_calls_total"),
-        won: value("athanor_gateway_second_calls_won_total"),
+        calls: value("athanor_querier_store_gateway_requests_total"),
+        second: value("athanor_querier_hedged_requests_total"),
+        won: value("athanor_querier_hedged_requests_won_total"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_server::send_admin_request;
+use athanor_server::{describe_all_metrics, send_admin_request};
 
 use crate::exposition::{Family, read};
 use athanor_integration::server::TestServer;
@@ -78,9 +78,9 @@ fn what_happened_is_counted() {
         assert_eq!(value(&page, name, labels), Some(expected), "{name}{labels:?}");
     };
     let a = ("tenant", "a");
-    is("athanor_received_profiles_total", &[a], 5.0);
-    is("athanor_stored_profiles_total", &[a], 1.0);
-    is("athanor_received_samples_total", &[a], 1.0);
+    is("athanor_distributor_received_profiles_total", &[a], 5.0);
+    is("athanor_distributor_accepted_profiles_total", &[a], 1.0);
+    is("athanor_distributor_received_samples_total", &[a], 1.0);
     for (reason, profiles) in
         [("not_in_ingestion_window", 1.0), ("label_name_too_long", 2.0), ("malformed_profile", 1.0)]
     {
@@ -92,43 +92,43 @@ fn what_happened_is_counted() {
     is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "200")], 1.0);
     is("athanor_http_requests_total", &[("route", "/ingest"), ("code", "401")], 1.0);
     is("athanor_http_requests_total", &[("route", "none"), ("code", "404")], 1.0);
-    is("athanor_http_request_seconds_count", &[("route", "/pyroscope/render")], 3.0);
-    is("athanor_http_requests_underway", &[("route", "/metrics")], 1.0);
-    is("athanor_cut_seconds_count", &[("shard", "1")], 1.0);
-    is("athanor_cut_objects_total", &[("shard", "1")], 10.0);
-    is("athanor_cut_failures_total", &[("shard", "1")], 0.0);
-    is("athanor_shard_window_ids", &[("shard", "1")], 1.0);
-    is("athanor_shard_unregistered_bytes", &[("shard", "1")], 0.0);
-    is("athanor_catalog_blocks", &[], 1.0);
-    is("athanor_log_failed", &[], 0.0);
+    is("athanor_http_request_duration_seconds_count", &[("route", "/pyroscope/render")], 3.0);
+    is("athanor_http_requests_in_flight", &[("route", "/metrics")], 1.0);
+    is("athanor_ingester_flush_duration_seconds_count", &[("shard", "1")], 1.0);
+    is("athanor_ingester_flush_objects_total", &[("shard", "1")], 10.0);
+    is("athanor_ingester_flush_failures_total", &[("shard", "1")], 0.0);
+    is("athanor_ingester_dedup_window_ids", &[("shard", "1")], 1.0);
+    is("athanor_ingester_unflushed_bytes", &[("shard", "1")], 0.0);
+    is("athanor_metastore_blocks", &[], 1.0);
+    is("athanor_wal_failed", &[], 0.0);
     is("athanor_ready", &[], 1.0);
-    is("athanor_queries_running", &[], 0.0);
-    is("athanor_queries_running_limit", &[], 64.0);
-    is("athanor_queries_waiting", &[], 0.0);
-    is("athanor_background_queries_running", &[], 0.0);
-    is("athanor_background_limit_bytes", &[], (256 << 20) as f64);
-    is("athanor_queries_quarantined", &[], 0.0);
-    is("athanor_queries_crashes_total", &[], 0.0);
-    is("athanor_queries_refused_total", &[("reason", "crowded")], 0.0);
-    is("athanor_queries_refused_total", &[("reason", "crashed")], 0.0);
-    for of in ["query", "blocks"] {
-        assert!(value(&page, "athanor_room_taken_bytes", &[("of", of)]).is_some(), "{of}");
-        is("athanor_room_limit_bytes", &[("of", of)], 2_147_483_648.0);
-        is("athanor_room_refused_total", &[("of", of)], 0.0);
+    is("athanor_querier_queries_in_flight", &[], 0.0);
+    is("athanor_querier_queries_in_flight_limit", &[], 64.0);
+    is("athanor_querier_queries_queued", &[], 0.0);
+    is("athanor_querier_async_queries_running", &[], 0.0);
+    is("athanor_querier_async_results_limit_bytes", &[], (256 << 20) as f64);
+    is("athanor_querier_queries_quarantined", &[], 0.0);
+    is("athanor_querier_queries_panics_total", &[], 0.0);
+    is("athanor_querier_queries_rejected_total", &[("reason", "queue_full")], 0.0);
+    is("athanor_querier_queries_rejected_total", &[("reason", "quarantined")], 0.0);
+    for of in ["querier", "store_gateway"] {
+        assert!(value(&page, "athanor_result_memory_reserved_bytes", &[("component", of)]).is_some(), "{of}");
+        is("athanor_result_memory_limit_bytes", &[("component", of)], 2_147_483_648.0);
+        is("athanor_result_memory_rejected_total", &[("component", of)], 0.0);
     }
     let some = [
-        "athanor_log_fsync_seconds_count",
-        "athanor_log_commit_bytes_count",
-        "athanor_log_appended_bytes_total",
-        "athanor_catalog_bytes",
+        "athanor_wal_fsync_duration_seconds_count",
+        "athanor_wal_commit_bytes_count",
+        "athanor_wal_written_bytes_total",
+        "athanor_metastore_blocks_bytes",
         "process_resident_memory_bytes",
         "process_open_fds",
         "process_cpu_seconds_total",
-        "athanor_received_compressed_bytes_total",
-        "athanor_received_decompressed_bytes_total",
-        "athanor_cut_bytes_total",
-        "athanor_cache_misses_total",
-        "athanor_cache_hits_total",
+        "athanor_distributor_received_compressed_bytes_total",
+        "athanor_distributor_received_decompressed_bytes_total",
+        "athanor_ingester_flush_bytes_total",
+        "athanor_store_gateway_block_cache_misses_total",
+        "athanor_store_gateway_block_cache_hits_total",
     ];
     for name in some {
         assert!(value(&page, name, &[]).is_some_and(|value| value > 0.0), "{name}");
@@ -157,6 +157,9 @@ fn both_formats_are_well_formed_and_say_the_same() {
         page.keys().map(|name| name.trim_end_matches("_total").to_owned()).collect()
     };
     assert_eq!(names(&old), names(&new));
+    let described: BTreeSet<&str> =
+        describe_all_metrics().into_iter().flat_map(|(_, all)| all).map(|metric| metric.name).collect();
+    assert_eq!(old.keys().map(String::as_str).collect::<BTreeSet<_>>(), described);
     assert!(old.len() > 60, "{}", old.len());
     for (name, family) in &new {
         let ours = name.starts_with("athanor_") || name.starts_with("process_");

@@ -118,12 +118,12 @@ fn tenants_are_named_to_administrators_only(server: &TestServer, token: &str) {
     }
     let summed = server.get("/metrics", &[]);
     assert!(!summed.text().contains("team-"), "{}", summed.text());
-    assert!(summed.text().contains("\nathanor_stored_profiles_total 2\n"), "{}", summed.text());
+    assert!(summed.text().contains("\nathanor_distributor_accepted_profiles_total 2\n"), "{}", summed.text());
     let wrong = server.get("/metrics", &[("authorization", "Bearer another-token-of-that-kind")]);
     assert_eq!(wrong.status, 401);
     let named = server.get("/metrics", &[("authorization", token)]);
     assert!(
-        named.text().contains("athanor_stored_profiles_total{tenant=\"team-b\"} 1\n"),
+        named.text().contains("athanor_distributor_accepted_profiles_total{tenant=\"team-b\"} 1\n"),
         "{}",
         named.text()
     );

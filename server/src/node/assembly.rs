@@ -12,7 +12,6 @@ use athanor_cluster::peers;
 use athanor_consensus::log::{self, Log};
 use athanor_consensus::replicated::GroupBootstrap;
 use athanor_consensus::{RaftGroup, replicated};
-use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_metastore::{
     BootstrapDeps, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
@@ -23,9 +22,6 @@ use athanor_proto::athanor::internal::v1::ingester_service_server::IngesterServi
 use athanor_proto::athanor::internal::v1::metastore_service_server::MetastoreServiceServer;
 use athanor_proto::athanor::internal::v1::querier_service_server::QuerierServiceServer;
 use athanor_proto::athanor::internal::v1::store_gateway_service_server::StoreGatewayServiceServer;
-use athanor_querier::Querier;
-use athanor_store_gateway::StoreGateway;
-use athanor_symbolizer::DebuginfoService;
 use tokio_util::sync::CancellationToken;
 
 use super::{NodeDeps, StartError};
@@ -47,7 +43,6 @@ use crate::rpc::ingester_service::IngesterService;
 use crate::rpc::querier_rpc::QuerierService;
 use crate::rpc::service_load::DistributorService;
 use crate::rpc::store_gateway_service::StoreGatewayService;
-use crate::telemetry::metrics::{MetricsCollector, RouteMetrics};
 use crate::write::leader_cache::LeaderCache;
 
 /// Interval between two reads of the tenants that have blocks.
@@ -78,7 +73,7 @@ pub struct NodeContext<'a> {
 /// Log and consensus that the raft groups run on.
 pub struct ConsensusRuntime {
     pub log: Log,
-    recovery: log::LogRecoveryReport,
+    pub(super) recovery: log::LogRecoveryReport,
     pub consensus: replicated::RaftGroupDeps,
 }
 
@@ -86,30 +81,6 @@ pub struct ConsensusRuntime {
 pub struct LocalVoter {
     pub facts: RaftGroup<CatalogStateMachine>,
     metastore: MetastoreVoter,
-}
-
-/// Roles of this node and shared state that the metrics collector reads.
-pub struct MetricsCollectorParams<'a> {
-    /// Distributor, with counters per tenant.
-    pub distributor: Option<Distributor>,
-    /// Service for debug information.
-    pub debuginfo: Option<DebuginfoService>,
-    /// Ingester, with its shards.
-    pub ingester: Option<Arc<Ingester>>,
-    /// Querier of this node.
-    pub querier: Option<Querier>,
-    /// Store-gateway, with its caches.
-    pub gateway: Arc<StoreGateway>,
-    /// Counters of hedged requests.
-    pub hedges: Arc<HedgingPolicy>,
-    /// Counters of retention.
-    pub janitor: Arc<RetentionCounters>,
-    /// Log and consensus, if this node has a log.
-    pub ground: Option<&'a ConsensusRuntime>,
-    /// Raft group of the catalog, if this node votes.
-    pub facts: Option<RaftGroup<CatalogStateMachine>>,
-    /// Readiness for requests.
-    pub readiness: &'a Arc<Readiness>,
 }
 
 /// Handles that route calls to shards.
@@ -471,30 +442,6 @@ impl NodeContext<'_> {
         };
         self.tasks.spawn("room on the disk", room.run(self.tasks.shutdown_token()))?;
         Ok(())
-    }
-
-    /// Returns the collector of all metrics.
-    pub fn scrape(&self, params: MetricsCollectorParams<'_>) -> MetricsCollector {
-        let MetricsCollectorParams { distributor, debuginfo, ingester, querier, .. } = params;
-        let MetricsCollectorParams { gateway, hedges, janitor, ground, facts, readiness, .. } = params;
-        MetricsCollector {
-            routes: RouteMetrics::default(),
-            started: self.system.clock.wall(),
-            clock: self.system.clock.clone(),
-            readiness: Arc::clone(readiness),
-            distributor,
-            debuginfo,
-            ingester,
-            log: ground.map(|ground| ground.log.clone()),
-            damage: ground.map(|ground| ground.recovery.damage.clone()).unwrap_or_default(),
-            facts,
-            gateway,
-            hedges,
-            querier,
-            janitor,
-            compute: self.system.compute.clone(),
-            tasks: self.tasks.clone(),
-        }
     }
 }
 

@@ -27,6 +27,7 @@ use futures::future::{BoxFuture, FutureExt};
 use tokio::sync::Notify;
 
 use super::assembly::{self, InternalServices};
+use super::metric_sources::MetricSources;
 use super::shutdown_budget::ShutdownBudget;
 use super::{MAX_TASKS, NodeDeps, StartError};
 use crate::config::ServerConfig;
@@ -34,7 +35,7 @@ use crate::lifecycle::node_health::NodeHealth;
 use crate::lifecycle::readiness::{Readiness, ReadinessCheck};
 use crate::membership::cluster_handle::{ClusterBootstrap, ClusterHandle};
 use crate::membership::cluster_overview::ClusterOverview;
-use crate::telemetry::metrics::MetricsCollector;
+use crate::telemetry::metrics::MetricsRegistry;
 
 /// Longest wait for leadership transfers when a node stops. Groups that are not transferred by then elect a
 /// new leader.
@@ -60,8 +61,8 @@ pub struct NodeRoles {
     pub catalog: Arc<dyn Catalog>,
     /// Watch of the routing view, which every node follows.
     pub views: RoutingWatch,
-    /// Collector of all metrics.
-    pub scrape: Arc<MetricsCollector>,
+    /// Registry of all metrics.
+    pub metrics: Arc<MetricsRegistry>,
     /// This node's view of its cluster.
     pub(super) overview: ClusterOverview,
     pub(super) readiness: Arc<Readiness>,
@@ -125,7 +126,7 @@ impl NodeRoles {
         let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let overview = site.overview(client.clone(), &views, &reaching);
         let facts = voter.map(|voter| voter.facts);
-        let scrape = Arc::new(site.scrape(assembly::MetricsCollectorParams {
+        let metrics = site.metrics(MetricSources {
             distributor: distributor.clone(),
             debuginfo: debuginfo.clone(),
             ingester: ingester.clone(),
@@ -136,7 +137,7 @@ impl NodeRoles {
             ground: ground.as_ref(),
             facts: facts.clone(),
             readiness: &readiness,
-        }));
+        });
         let log = ground.map(|ground| ground.log);
         site.room(log.as_ref(), ingester.as_ref(), facts.as_ref())?;
         let health =
@@ -153,7 +154,7 @@ impl NodeRoles {
             ingester,
             catalog,
             views,
-            scrape,
+            metrics,
             overview,
             readiness,
             health,
@@ -181,6 +182,11 @@ impl NodeRoles {
     /// Returns an error with the reason if the node is not ready for requests.
     pub fn ready(&self) -> Result<(), Status> {
         self.readiness.now()
+    }
+
+    /// Returns whether this node votes in the metastore.
+    pub fn is_voter(&self) -> bool {
+        !self.health.groups.is_empty()
     }
 
     /// Returns the catalog's raft group, if this node votes.

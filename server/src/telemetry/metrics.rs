@@ -1,17 +1,121 @@
 //! Metrics of this process for Prometheus.
 //!
 //! ```text
-//!  HTTP ─► RouteMetrics ──┐
-//!  roles, log, … ─────────┴─► MetricsCollector::text ─► MetricsPage ─► OpenMetrics, or the older text format
+//!  counters of each crate ─► collector of its `metrics.rs` ─► MetricsRegistry ─► OpenMetrics, or the older text
 //! ```
 //!
-//! Components count in plain numbers of their own; a scrape reads them all. Metric names are literals where
-//! they are used. Labels have a bounded number of values: routes and groups are few, and tenants beyond a
-//! thousand share one label.
+//! Components count in plain numbers of their own; a scrape reads them all. Each crate declares its metrics.
+//! This module registers their collectors and encodes the page. Labels have a bounded number of values:
+//! routes and groups are few, and tenants beyond a thousand share one label.
 
-mod collector;
-mod page;
-mod routes;
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
 
-pub use collector::{MetricsCollector, MetricsView};
+use athanor_chassis::observability::metric_family::{MetricCollector, MetricDescription, describe_metrics};
+use athanor_chassis::observability::metrics::{PROCESS_METRICS, RESULT_MEMORY_METRICS};
+use athanor_consensus::log::metrics::{WAL_DAMAGE_METRICS, WAL_METRICS};
+use athanor_distributor::Distributor;
+use athanor_distributor::metrics::{DISTRIBUTOR_METRICS, TenantNameDisplay, distributor_collector};
+use athanor_ingester::metrics::INGESTER_METRICS;
+use athanor_metastore::metrics::METASTORE_METRICS;
+use athanor_querier::metrics::QUERIER_METRICS;
+use athanor_store_gateway::metrics::STORE_GATEWAY_METRICS;
+use athanor_symbolizer::metrics::SYMBOLIZER_METRICS;
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::registry::Registry;
+
+pub(crate) mod node;
+pub(crate) mod routes;
+
 pub use routes::{RouteMetrics, RouteRequestGuard};
+
+/// Text format of the metrics page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Text format of Prometheus, for clients that do not request OpenMetrics.
+    PrometheusText,
+}
+
+/// Registry of the metrics of all components of a node.
+#[derive(Debug, Default)]
+pub struct MetricsRegistry {
+    registries: RwLock<Registries>,
+}
+
+#[derive(Debug, Default)]
+struct Registries {
+    all: Registry,
+    /// Metrics of tenants, with tenant names and without them.
+    named_tenants: Registry,
+    summed_tenants: Registry,
+}
+
+/// Returns the descriptions of all metrics, by component. A node has those of its roles.
+pub fn describe_all_metrics() -> Vec<(&'static str, Vec<MetricDescription>)> {
+    vec![
+        ("Process", [describe_metrics(PROCESS_METRICS), describe_metrics(node::NODE_METRICS)].concat()),
+        ("HTTP", [describe_metrics(routes::ROUTE_METRICS), describe_metrics(node::ADMIN_METRICS)].concat()),
+        ("Distributor", describe_metrics(DISTRIBUTOR_METRICS)),
+        ("Write-ahead log", [describe_metrics(WAL_METRICS), describe_metrics(WAL_DAMAGE_METRICS)].concat()),
+        ("Ingester", describe_metrics(INGESTER_METRICS)),
+        ("Metastore", describe_metrics(METASTORE_METRICS)),
+        ("Retention", describe_metrics(node::RETENTION_METRICS)),
+        ("Querier", [describe_metrics(QUERIER_METRICS), describe_metrics(node::HEDGING_METRICS)].concat()),
+        ("Store-gateway", describe_metrics(STORE_GATEWAY_METRICS)),
+        ("Result memory", describe_metrics(RESULT_MEMORY_METRICS)),
+        ("Symbolizer", describe_metrics(SYMBOLIZER_METRICS)),
+    ]
+}
+
+impl MetricsFormat {
+    /// Value of the header `Content-Type` for the format.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::PrometheusText => prometheus_text::CONTENT_TYPE,
+        }
+    }
+}
+
+impl MetricsRegistry {
+    /// Adds the metrics of a component.
+    pub fn register(&self, collector: MetricCollector) {
+        self.write().all.register_collector(collector);
+    }
+
+    /// Adds the metrics of a distributor. Its tenant names appear only on pages that show them.
+    pub fn register_distributor(&self, distributor: &Distributor) {
+        let collector = |names| distributor_collector(distributor.clone(), names);
+        let mut registries = self.write();
+        registries.named_tenants.register_collector(collector(TenantNameDisplay::Shown));
+        registries.summed_tenants.register_collector(collector(TenantNameDisplay::Hidden));
+    }
+
+    /// Returns the page with the values of all metrics.
+    pub fn encode(&self, format: MetricsFormat, names: TenantNameDisplay) -> Result<String, fmt::Error> {
+        let registries = self.registries.read().unwrap_or_else(PoisonError::into_inner);
+        let tenants = match names {
+            TenantNameDisplay::Shown => &registries.named_tenants,
+            TenantNameDisplay::Hidden => &registries.summed_tenants,
+        };
+        let mut page = String::with_capacity(32 << 10);
+        match format {
+            MetricsFormat::OpenMetrics => {
+                text::encode_registry(&mut page, &registries.all)?;
+                text::encode_registry(&mut page, tenants)?;
+                text::encode_eof(&mut page)?;
+            }
+            MetricsFormat::PrometheusText => {
+                prometheus_text::encode(&mut page, &registries.all)?;
+                prometheus_text::encode(&mut page, tenants)?;
+            }
+        }
+        Ok(page)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Registries> {
+        self.registries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -66,7 +66,7 @@ impl Fleet {
         self.ground.world.tell(format_args!("deaf is {}, alone {alone}", deaf.number));
         self.ground.world.count("doors that were deaf");
         for other in &self.machines {
-            let votes = other.running().is_some_and(|running| running.roles.scrape.facts.is_some());
+            let votes = other.running().is_some_and(|running| running.roles.is_voter());
             if alone || votes {
                 self.ground.wires.cut(deaf.address(), other.address());
                 self.ground.wires.cut(other.address(), deaf.address());

@@ -212,7 +212,7 @@ impl Fleet {
 
     /// The blocks of each shard are a chain that does not go beyond its watermark.
     async fn chain(&self) -> Result<(), Breach> {
-        let Some((_, running)) = self.door(|running| running.roles.scrape.facts.is_some()) else {
+        let Some((_, running)) = self.door(|running| running.roles.is_voter()) else {
             return Err("nobody votes".to_owned());
         };
         chain::check(&*running.roles.catalog, &self.ground.world, false, |ranges, watermark| {

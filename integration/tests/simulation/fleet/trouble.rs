@@ -59,7 +59,7 @@ impl Fleet {
 
     /// Somebody merges some blocks, at one of the machines that list them all, which may die meanwhile. Whether it went.
     pub async fn merge(&self, random: &Random) -> bool {
-        let votes = |running: &Running| running.roles.scrape.facts.is_some();
+        let votes = |running: &Running| running.roles.is_voter();
         let Some((machine, Running { boot, roles, .. })) = self.door(votes) else { return false };
         let compactor = TestCompactor {
             catalog: Arc::clone(&roles.catalog),

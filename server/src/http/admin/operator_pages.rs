@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use athanor_chassis::Status;
+use athanor_chassis::{ErrorCode, Status};
+use athanor_distributor::metrics::TenantNameDisplay;
 use axum::body::Body;
 use axum::http::header::ACCEPT;
 use axum::http::{Request, Response};
@@ -10,7 +11,7 @@ use axum::http::{Request, Response};
 use crate::http::encoding::json_error;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::lifecycle::readiness::Readiness;
-use crate::telemetry::metrics::MetricsView;
+use crate::telemetry::metrics::MetricsFormat;
 
 /// `GET /ready`: returns 200 if the node is ready, else the reason.
 pub fn ready(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
@@ -29,27 +30,24 @@ pub fn readiness(readiness: &Readiness) -> Response<Body> {
 /// tenant names.
 pub fn metrics(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter();
-    let open_metrics = accepted
+    let accepts_open_metrics = accepted
         .filter_map(|value| value.to_str().ok())
         .any(|value| value.contains("application/openmetrics-text"));
+    let format =
+        if accepts_open_metrics { MetricsFormat::OpenMetrics } else { MetricsFormat::PrometheusText };
     let headers = request.headers().clone();
     let peer = request.extensions().get().copied();
     Box::pin(async move {
         let guard = &hall.services.guard;
-        let names_tenants = match guard.check_tenant_access(&headers, peer, &hall.door.compute).await {
-            Ok(names_tenants) => names_tenants,
+        let names = match guard.check_tenant_access(&headers, peer, &hall.door.compute).await {
+            Ok(true) => TenantNameDisplay::Shown,
+            Ok(false) => TenantNameDisplay::Hidden,
             Err(refused) => return refused,
         };
-        let view = MetricsView { open_metrics, names_tenants, failed_tokens: guard.failed_tokens() };
-        let scrape = Arc::clone(&hall.services.scrape);
-        let written = hall.door.compute.run(move || scrape.text(&view)).await;
-        let kind = if open_metrics {
-            "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        } else {
-            "text/plain; version=0.0.4; charset=utf-8"
-        };
-        match written {
-            Ok(page) => text(kind, page),
+        let metrics = Arc::clone(&hall.services.metrics);
+        match hall.door.compute.run(move || metrics.encode(format, names)).await {
+            Ok(Ok(page)) => text(format.content_type(), page),
+            Ok(Err(error)) => json_error(&Status::new(ErrorCode::Internal, error.to_string())),
             Err(error) => json_error(&Status::from_error(&error)),
         }
     })

@@ -67,7 +67,7 @@ pub(in crate::http) fn with_route_metrics(
     path: &'static str,
     route: MethodRouter,
 ) -> MethodRouter {
-    let counters = hall.services.scrape.routes.counters_for(path);
+    let counters = hall.services.route_metrics.counters_for(path);
     let clock = hall.door.clock.clone();
     route.layer(axum::middleware::from_fn(
         move |request: axum::extract::Request, next: axum::middleware::Next| {

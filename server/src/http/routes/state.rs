@@ -18,7 +18,7 @@ use crate::http::api::web_policy::WebPolicy;
 use crate::http::{AdminAuth, RequestBudget};
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_overview::ClusterOverview;
-use crate::telemetry::metrics::MetricsCollector;
+use crate::telemetry::metrics::{MetricsRegistry, RouteMetrics};
 
 /// Services and state that the routes use.
 #[derive(Clone)]
@@ -33,8 +33,10 @@ pub struct HttpServices {
     pub adhoc: Option<AdhocProfileService>,
     /// Debug information service, on nodes that accept profiles.
     pub debuginfo: Option<DebuginfoService>,
-    /// Collector of the process metrics.
-    pub scrape: Arc<MetricsCollector>,
+    /// Registry of the process metrics.
+    pub metrics: Arc<MetricsRegistry>,
+    /// Counters of the routes.
+    pub route_metrics: Arc<RouteMetrics>,
     /// Readiness state, which load balancers poll.
     pub readiness: Arc<Readiness>,
     /// Token that ends endless streams on shutdown.

@@ -6,11 +6,58 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::observability::histogram::HistogramSnapshot;
+use athanor_chassis::observability::metric_family::{MetricCollector, MetricFamily, metric_collector};
 use athanor_chassis::{Clock, Histogram};
 use parking_lot::Mutex;
 
 /// Status for requests with a connection that closed before the response.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+const LABELS: &[&str] = &["route"];
+
+/// Metrics of HTTP routes.
+pub(super) const ROUTE_METRICS: &[MetricFamily<RouteStats>] = &[
+    MetricFamily::counter(
+        "athanor_http_requests_total",
+        "Number of HTTP and gRPC requests by HTTP status, where 499 means that the client closed the connection",
+        &["route", "code"],
+        |route, samples| {
+            for (code, count) in &route.codes {
+                samples.add_labeled(&[route.route, &code.to_string()], *count);
+            }
+        },
+    ),
+    MetricFamily::histogram(
+        "athanor_http_request_duration_seconds",
+        "Duration of HTTP and gRPC requests until the response or until the client closed the connection, in seconds",
+        LABELS,
+        |route, samples| {
+            if route.is_used() {
+                samples.add_durations(&[route.route], &route.took);
+            }
+        },
+    ),
+    MetricFamily::gauge(
+        "athanor_http_requests_in_flight",
+        "Number of HTTP and gRPC requests without a response yet",
+        LABELS,
+        |route, samples| {
+            if route.is_used() {
+                samples.add_labeled(&[route.route], route.underway);
+            }
+        },
+    ),
+    MetricFamily::counter(
+        "athanor_http_partial_responses_total",
+        "Number of HTTP and gRPC responses that lacked data and reported it",
+        LABELS,
+        |route, samples| {
+            if route.is_used() {
+                samples.add_labeled(&[route.route], route.partial);
+            }
+        },
+    ),
+];
 
 /// Counters of all routes.
 #[derive(Debug, Default)]
@@ -37,12 +84,17 @@ pub struct RouteRequestGuard {
 }
 
 /// Values of one route at one scrape.
-pub(super) struct RouteStats {
-    pub(super) route: &'static str,
-    pub(super) took: HistogramSnapshot,
-    pub(super) codes: BTreeMap<u16, u64>,
-    pub(super) partial: u64,
-    pub(super) underway: u64,
+pub(crate) struct RouteStats {
+    route: &'static str,
+    took: HistogramSnapshot,
+    codes: BTreeMap<u16, u64>,
+    partial: u64,
+    underway: u64,
+}
+
+/// Returns the collector of [`ROUTE_METRICS`].
+pub(crate) fn route_collector(routes: Arc<RouteMetrics>) -> MetricCollector {
+    metric_collector(ROUTE_METRICS, move || routes.now())
 }
 
 impl RouteMetrics {
@@ -58,7 +110,7 @@ impl RouteMetrics {
         Arc::clone(known.entry(route).or_insert_with(|| Arc::new(new())))
     }
 
-    pub(super) fn now(&self) -> Vec<RouteStats> {
+    fn now(&self) -> Vec<RouteStats> {
         let known = self.known.lock();
         let counted = known.iter().map(|(name, route)| RouteStats {
             route: name,
@@ -68,6 +120,13 @@ impl RouteMetrics {
             underway: route.underway.load(Ordering::Relaxed),
         });
         counted.collect()
+    }
+}
+
+impl RouteStats {
+    /// Returns whether the route received a request. Other routes have no samples.
+    fn is_used(&self) -> bool {
+        self.underway > 0 || !self.codes.is_empty()
     }
 }
 

@@ -1,0 +1,102 @@
+//! Registration of the metrics of all roles.
+
+use std::sync::Arc;
+
+use athanor_chassis::observability::metrics::{
+    ResultMemorySnapshot, process_collector, result_memory_collector,
+};
+use athanor_consensus::RaftGroup;
+use athanor_consensus::log::metrics::{wal_collector, wal_damage_collector};
+use athanor_distributor::Distributor;
+use athanor_ingester::Ingester;
+use athanor_ingester::metrics::ingester_collector;
+use athanor_metastore::CatalogStateMachine;
+use athanor_metastore::metrics::metastore_collector;
+use athanor_querier::Querier;
+use athanor_querier::metrics::querier_collector;
+use athanor_store_gateway::StoreGateway;
+use athanor_store_gateway::metrics::store_gateway_collector;
+use athanor_symbolizer::DebuginfoService;
+use athanor_symbolizer::metrics::symbolizer_collector;
+
+use super::assembly::{ConsensusRuntime, NodeContext};
+use crate::lifecycle::readiness::Readiness;
+use crate::maintenance::retention_worker::RetentionCounters;
+use crate::read::hedging::HedgingPolicy;
+use crate::telemetry::metrics::MetricsRegistry;
+use crate::telemetry::metrics::node::{hedging_collector, node_collector, retention_collector};
+
+/// Roles of this node and shared state with metrics.
+pub struct MetricSources<'a> {
+    /// Distributor, with counters per tenant.
+    pub distributor: Option<Distributor>,
+    /// Service for debug information.
+    pub debuginfo: Option<DebuginfoService>,
+    /// Ingester, with its shards.
+    pub ingester: Option<Arc<Ingester>>,
+    /// Querier of this node.
+    pub querier: Option<Querier>,
+    /// Store-gateway, with its caches.
+    pub gateway: Arc<StoreGateway>,
+    /// Counters of hedged requests.
+    pub hedges: Arc<HedgingPolicy>,
+    /// Counters of retention.
+    pub janitor: Arc<RetentionCounters>,
+    /// Log and consensus, if this node has a log.
+    pub ground: Option<&'a ConsensusRuntime>,
+    /// Raft group of the catalog, if this node votes.
+    pub facts: Option<RaftGroup<CatalogStateMachine>>,
+    /// Readiness for requests.
+    pub readiness: &'a Arc<Readiness>,
+}
+
+impl NodeContext<'_> {
+    /// Returns the registry with the metrics of all roles.
+    pub fn metrics(&self, sources: MetricSources<'_>) -> Arc<MetricsRegistry> {
+        let MetricSources { distributor, debuginfo, ingester, querier, gateway, .. } = sources;
+        let clock = &self.system.clock;
+        let metrics = Arc::<MetricsRegistry>::default();
+        metrics.register(process_collector(self.system.compute.clone(), self.tasks.clone()));
+        metrics.register(node_collector(clock.clone(), Arc::clone(sources.readiness)));
+        metrics.register(retention_collector(sources.janitor));
+        metrics.register(hedging_collector(sources.hedges));
+        metrics.register(result_memory_collector(result_memory_of(querier.clone(), Arc::clone(&gateway))));
+        metrics.register(store_gateway_collector(gateway));
+        if let Some(distributor) = distributor {
+            metrics.register_distributor(&distributor);
+        }
+        if let Some(debuginfo) = debuginfo {
+            metrics.register(symbolizer_collector(debuginfo));
+        }
+        if let Some(ground) = sources.ground {
+            metrics.register(wal_collector(ground.log.clone()));
+            metrics.register(wal_damage_collector(&ground.recovery.damage));
+        }
+        if let Some(ingester) = ingester {
+            metrics.register(ingester_collector(ingester, clock.clone()));
+        }
+        if let Some(facts) = sources.facts {
+            metrics.register(metastore_collector(facts));
+        }
+        if let Some(querier) = querier {
+            metrics.register(querier_collector(querier));
+        }
+        metrics
+    }
+}
+
+/// Returns a function that reads the memory budgets of the local querier, if there is one, and of the
+/// store-gateway.
+fn result_memory_of(
+    querier: Option<Querier>,
+    gateway: Arc<StoreGateway>,
+) -> impl Fn() -> Vec<ResultMemorySnapshot> {
+    move || {
+        let querier = querier.as_ref().map(|querier| ResultMemorySnapshot {
+            component: "querier",
+            budget: querier.response_budget().stats(),
+        });
+        let gateway = ResultMemorySnapshot { component: "store_gateway", budget: gateway.stats().room };
+        querier.into_iter().chain([gateway]).collect()
+    }
+}
