@@ -85,7 +85,7 @@ pub const DISTRIBUTOR_METRICS: &[MetricFamily<TenantSnapshot>] = &[
         "Number of accepted deviations from the OTLP profiles format, by kind",
         &["tenant", "kind"],
         |tenant, samples| {
-            let violations = tenant.counts.oddities.counts();
+            let violations = tenant.counts.violations.counts();
             for (kind, count) in violations.into_iter().filter(|(_, count)| *count > 0) {
                 samples.add_labeled(&[&tenant.tenant, kind], count);
             }

@@ -95,7 +95,7 @@ impl std::ops::AddAssign for TenantCounts {
         self.raw_bytes += other.raw_bytes;
         self.samples += other.samples;
         self.dropped += other.dropped;
-        self.oddities += other.oddities;
+        self.violations += other.violations;
         for (reason, refusals) in other.refused {
             *self.refused.entry(reason).or_default() += refusals;
         }
