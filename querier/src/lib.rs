@@ -52,7 +52,7 @@ pub use async_query::peer_queriers::{PeerQueriers, QuerierClusterDeps};
 pub use async_query::query_handle::{PeerRequest, QueryHandleId};
 pub use companion::TenantSettings;
 pub use config::{QuerierConfig, QuerierConfigError};
-pub use context::quarantine::QuarantineStats;
+pub use context::quarantine::{CrashCause, CrashedQuery, QuarantineStats};
 pub use context::query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
 pub use context::result_cache::ResultCacheStats;
 pub use diagnostics::{QueryRecordSummary, SourceKind, SourceReport};
@@ -253,6 +253,11 @@ impl Querier {
             background: background.unwrap_or_default(),
             twice: self.twice.retry_count(),
         }
+    }
+
+    /// Returns the queries that crashed and are remembered, the rejected ones first.
+    pub fn crashed_queries(&self) -> Vec<CrashedQuery> {
+        self.quarantine.crashed_queries(self.deps.clock.monotonic())
     }
 
     /// Clears the quarantine, so that its queries may run. Returns the number of quarantined queries.
@@ -514,7 +519,7 @@ mod tests {
         std::mem::forget(reader);
         let third = begun();
         let refused = shaped(&third, std::slice::from_ref(&killer), false).await.unwrap_err();
-        assert!(refused.contains("under way 2 times") && refused.contains("athanor lift"), "{refused}");
+        assert!(refused.contains("ran 2 times") && refused.contains("athanor quarantine clear"), "{refused}");
         let stats = third.stats().quarantine;
         assert_eq!(stats, QuarantineStats { quarantined: 1, suspected: 1, crashes: 0, refused: 1 });
         // What ends well is above suspicion.

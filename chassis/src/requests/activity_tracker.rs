@@ -77,6 +77,17 @@ pub struct ActivityGuard {
     key: u128,
 }
 
+/// Remembered crashes of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RememberedCrash {
+    /// Key of the work that ran.
+    pub key: u128,
+    /// Number of crashes.
+    pub crashes: u32,
+    /// Time for which the crashes are still remembered.
+    pub expires_in: Duration,
+}
+
 /// Exclusive right to run a suspect, until it is dropped.
 pub struct SuspectGuard {
     _held: tokio::sync::OwnedMutexGuard<()>,
@@ -137,6 +148,12 @@ impl ActivityTracker {
     /// Returns the remembered crashes of a key, and how much longer they are remembered.
     pub fn find_crashes(&self, key: u128) -> Option<(u32, Duration)> {
         self.shared.recent_crashes().find(|(of, ..)| *of == key).map(|(_, deaths, left)| (deaths, left))
+    }
+
+    /// Returns all remembered crashes, sorted by key.
+    pub fn remembered_crashes(&self) -> Vec<RememberedCrash> {
+        let crash = |(key, crashes, expires_in)| RememberedCrash { key, crashes, expires_in };
+        self.shared.recent_crashes().map(crash).collect()
     }
 
     /// Returns the number of keys with at least `least` remembered crashes.

@@ -49,6 +49,30 @@ pub struct QuarantineStats {
     pub refused: u64,
 }
 
+/// Query that crashed and is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CrashedQuery {
+    /// Identity of the query without its time range.
+    pub fingerprint: ContentHash,
+    /// Kind of the crashes.
+    pub cause: CrashCause,
+    /// Number of crashes.
+    pub crashes: u32,
+    /// True if the query is rejected. False if it crashed less often than the limit.
+    pub is_rejected: bool,
+    /// Time after which the query is forgotten.
+    pub expires_in: Duration,
+}
+
+/// Kind of a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashCause {
+    /// The computation of the query panicked.
+    Panic,
+    /// The process aborted while the query ran.
+    Abort,
+}
+
 #[derive(Debug, Default)]
 struct QuarantineState {
     /// Crash records, the latest at the end.
@@ -183,8 +207,8 @@ impl QueryQuarantine {
                 *refused += 1;
                 let left = (CRASH_RETENTION - now.saturating_sub(*last)).as_secs().div_ceil(60);
                 let message = format!(
-                    "this query crashed {times} times, the limit is {MAX_CRASHES_PER_QUERY}: it is refused for {left} more minutes; \
-                     ask differently, and report the crash that the log tells of"
+                    "query crashed {times} times, the limit is {MAX_CRASHES_PER_QUERY}: rejected for {left} more minutes; change the \
+                     query, and report the crash from the log of the server"
                 );
                 Err(Status::new(ErrorCode::Internal, message))
             }
@@ -203,9 +227,9 @@ impl QueryQuarantine {
                 self.lock_state(now).refused += 1;
                 let left = left.as_secs().div_ceil(60);
                 let message = format!(
-                    "this query was under way {times} times when the process died, the limit is {MAX_CRASHES_PER_QUERY}: it is refused \
-                     for {left} more minutes; ask differently, or look why the process died and have it answered again \
-                     with `athanor lift`"
+                    "query ran {times} times when the process aborted, the limit is {MAX_CRASHES_PER_QUERY}: rejected for {left} more \
+                     minutes; change the query, or find the cause of the abort and unblock the query with \
+                     `athanor quarantine clear`"
                 );
                 Err(Status::new(ErrorCode::Internal, message))
             }
@@ -232,6 +256,29 @@ impl QueryQuarantine {
         let quarantined = known.quarantined_count();
         known.crashed.clear();
         quarantined + self.deaths.as_ref().map_or(0, |deaths| deaths.clear_crashes(MAX_CRASHES_PER_QUERY))
+    }
+
+    /// Returns the remembered queries, the rejected ones first.
+    pub(crate) fn crashed_queries(&self, now: Duration) -> Vec<CrashedQuery> {
+        let aborts = self.deaths.as_ref().map(ActivityTracker::remembered_crashes).unwrap_or_default();
+        let aborted = aborts.into_iter().map(|abort| CrashedQuery {
+            fingerprint: abort.key,
+            cause: CrashCause::Abort,
+            crashes: abort.crashes,
+            is_rejected: abort.crashes >= MAX_CRASHES_PER_QUERY,
+            expires_in: abort.expires_in,
+        });
+        let mut queries: Vec<CrashedQuery> = aborted.collect();
+        let known = self.lock_state(now);
+        queries.extend(known.crashed.iter().map(|record| CrashedQuery {
+            fingerprint: record.question.0,
+            cause: CrashCause::Panic,
+            crashes: record.times,
+            is_rejected: record.times >= MAX_CRASHES_PER_QUERY,
+            expires_in: CRASH_RETENTION.saturating_sub(now.saturating_sub(record.last)),
+        }));
+        queries.sort_by_key(|query| std::cmp::Reverse(query.is_rejected));
+        queries
     }
 
     /// Marks the shutdown as orderly, so that no active query counts as a crash.
@@ -293,6 +340,15 @@ mod tests {
         quarantine.record_crash(question("a", 5), Duration::from_secs(10));
         assert!(admit("a", 5, 11));
         quarantine.record_crash(question("a", 6), Duration::from_secs(20));
+        let listed = quarantine.crashed_queries(Duration::from_secs(21));
+        let expected = CrashedQuery {
+            fingerprint: question("a", 7).0,
+            cause: CrashCause::Panic,
+            crashes: 2,
+            is_rejected: true,
+            expires_in: Duration::from_secs(3599),
+        };
+        assert_eq!(listed, [expected]);
         assert_eq!([admit("a", 7, 21), admit("b", 7, 21), admit("a", 7, 3619)], [false, true, false]);
         assert!(admit("a", 7, 3620));
         quarantine.record_crash(question("a", 6), Duration::from_secs(4000));
