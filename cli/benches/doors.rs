@@ -175,7 +175,7 @@ impl Server {
     fn address(&mut self) -> String {
         loop {
             let said = fs::read_to_string(self.folder.path().join("said")).unwrap();
-            let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
+            let told = said.lines().find_map(|line| line.strip_prefix("athanor listens on http://"));
             if let Some(address) = told.filter(|_| said.ends_with('\n')) {
                 return address.to_owned();
             }

@@ -177,7 +177,7 @@ impl Server {
     fn wait_for_address(&mut self) -> String {
         loop {
             let stderr = fs::read_to_string(self.folder.path().join("stderr")).unwrap();
-            let address = stderr.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
+            let address = stderr.lines().find_map(|line| line.strip_prefix("athanor listens on http://"));
             if let Some(address) = address.filter(|_| stderr.ends_with('\n')) {
                 return address.to_owned();
             }

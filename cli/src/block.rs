@@ -21,7 +21,7 @@ use crate::{failure, profile::convert, profile::input, progress};
 pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
         BlockSubcommand::Build(args) => build::run(&args, output),
-        BlockSubcommand::Ls(args) => show::list(&args, output),
+        BlockSubcommand::List(args) => show::list(&args, output),
         BlockSubcommand::Show { folder } => show::show_block(&folder, output),
         BlockSubcommand::Verify(args) => verify(&args, output),
         BlockSubcommand::Cat(args) => cat(&args, output),
@@ -94,7 +94,7 @@ fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> 
         || {
             let each = bytes_per_sample(meta);
             format!(
-                "{}: {profiles} profiles, {samples} samples, {bytes} bytes ({each:.2} a sample)\n",
+                "{}: {profiles} profiles, {samples} samples, {bytes} bytes ({each:.2} per sample)\n",
                 out.display()
             )
         },
@@ -118,7 +118,7 @@ fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
                 let samples = meta.samples();
                 let bytes = meta.bytes();
                 if !output.json {
-                    output.text(&format!("{folder}: whole, {samples} samples, {bytes} bytes\n"))?;
+                    output.text(&format!("{folder}: valid, {samples} samples, {bytes} bytes\n"))?;
                 }
                 results.push(json!({ "folder": folder, "ok": true, "samples": samples, "bytes": bytes }));
             }

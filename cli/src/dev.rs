@@ -1,7 +1,7 @@
-//! `dev`: synthetic profiles, load tests and a local cluster.
+//! `dev`: synthetic profiles, benchmarks and a local cluster.
 
+pub(crate) mod bench;
 mod cluster;
-pub(crate) mod load_test;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ pub const SET_MANIFEST_FILE: &str = "set.json";
 /// Runs a `dev` subcommand.
 pub fn run(args: DevArgs, output: &ConsoleOutput) -> Result<(), Status> {
     match args.command {
-        DevSubcommand::Generate { set, out, seed } => generate(set.profiles(), seed, &out, output),
-        DevSubcommand::Load(args) => load_test::run(&args, output),
+        DevSubcommand::Generate { dataset, out, seed } => generate(dataset.profiles(), seed, &out, output),
+        DevSubcommand::Bench(args) => bench::run(&args, output),
         DevSubcommand::Cluster(args) => serve::block_on(cluster::run(&args, output)),
         DevSubcommand::Example { out } => {
             let example = example::checkout();

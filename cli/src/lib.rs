@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  FILE… ─► input (pprof, folded, block; many) ─► one Profile ─► top, flamegraph, info, diff, convert
-//!  FILE… ─► block build ─► a folder of Parquet ─► block ls, show, verify, cat, merge
+//!  FILE… ─► block build ─► a folder of Parquet ─► block list, show, verify, cat, merge
 //!  FILE… ─► push ─► client ─► a server ─► client ─► query ─► one Profile, as above; series, labels, types
 //! ```
 
@@ -61,14 +61,13 @@ fn run(cli: Cli) -> Result<(), Status> {
     match cli.command {
         CliCommand::Serve(args) => server::serve::run(&args, &output),
         CliCommand::Config(settings) => server::serve::show(&settings, &output),
-        CliCommand::Cut(settings) => server::serve::flush_heads(&settings, &output),
-        CliCommand::Lift(settings) => server::admin_commands::clear_quarantine(&settings, &output),
+        CliCommand::Flush(settings) => server::admin_commands::flush(&settings, &output),
+        CliCommand::Quarantine(args) => server::admin_commands::quarantine(args, &output),
         CliCommand::Metastore(args) => server::admin_commands::metastore(args, &output),
         CliCommand::Shard(args) => server::admin_commands::shard(args, &output),
         CliCommand::Retention(args) => server::admin_commands::retention(args, &output),
-        CliCommand::Upload(args) => server::admin_commands::upload(args, &output),
-        CliCommand::Settings(args) => server::admin_commands::tenant_settings(args, &output),
-        CliCommand::Catalogue(args) => server::serve::run_catalog_command(args, &output),
+        CliCommand::Upload(args) => server::tenant_commands::upload(args, &output),
+        CliCommand::Settings(args) => server::tenant_commands::tenant_settings(args, &output),
         CliCommand::Top(args) => profile::profile_views::top(&args, &output),
         CliCommand::Flamegraph(args) => profile::profile_views::flamegraph(&args, &output),
         CliCommand::Info(args) => profile::profile_views::info(&args, &output),

@@ -1,7 +1,11 @@
 //! Commands that run or administer a server.
 //!
-//! - `serve`: runs a server, and prints its effective settings.
-//! - `admin_commands`: commands to a running server on the same folder.
+//! - `serve`: runs a server, prints its effective settings, and recovers a lost catalog.
+//! - `admin_client`: requests to the admin socket of a running server.
+//! - `admin_commands`: flush, quarantine, metastore voters, shards, retention.
+//! - `tenant_commands`: uploads and settings of tenants.
 
+pub(crate) mod admin_client;
 pub(crate) mod admin_commands;
 pub(crate) mod serve;
+pub(crate) mod tenant_commands;

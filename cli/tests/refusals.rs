@@ -56,14 +56,14 @@ fn what_is_given_twice_is_refused() {
     let push = ["push", "cpu.pb.gz", "--service", "shop"];
     for (more, said) in [
         (&["--label", "a=1", "--label", "a=2"][..], "--label a is given twice"),
-        (&["--label", "service_name=x"][..], "--service shop say the same label"),
+        (&["--label", "service_name=x"][..], "--service shop set the same label"),
     ] {
         let (code, message) = refused(&[&push[..], more].concat());
         assert!(code == 64 && message.contains(said), "{code} {message}");
     }
     for twice in [&["top", "-", "-"][..], &["diff", "-", "-"], &["convert", "-", "-", "-o", "x.svg"]] {
         let (code, message) = refused(twice);
-        assert!(code == 64 && message.contains("standard input can be read once"), "{code} {message}");
+        assert!(code == 64 && message.contains("standard input can be read only once"), "{code} {message}");
     }
     let folder = tempfile::tempdir().unwrap();
     let (code, message) = refused(&["top", folder.path().to_str().unwrap()]);

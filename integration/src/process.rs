@@ -54,7 +54,7 @@ impl ServerProcess {
         let begun = clock.monotonic();
         loop {
             let said = self.log_text();
-            let told = said.lines().find_map(|line| line.strip_prefix("athanor serves at http://"));
+            let told = said.lines().find_map(|line| line.strip_prefix("athanor listens on http://"));
             if let Some(address) = told.filter(|_| said.ends_with('\n')) {
                 return address.parse().expect("an address");
             }

@@ -96,7 +96,8 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     let server = Server::start(&data, 0);
     let pushed = send_request(server.address, "POST /ingest?name=shop&format=folded", &[], b"main;work 1\n");
     assert_eq!(pushed.status, 200, "{}", pushed.text());
-    let cut = Command::new(athanor_binary()).args(["cut", "--data"]).arg(&data).env_clear().output().unwrap();
+    let cut =
+        Command::new(athanor_binary()).args(["flush", "--data"]).arg(&data).env_clear().output().unwrap();
     assert!(cut.status.success(), "{cut:?}");
     // Whoever reads the block waits for ever: a pipe that nobody writes to.
     let metas = metas(&data);
@@ -125,7 +126,7 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     assert_eq!(server.tells("athanor_querier_queries_quarantined") as usize, 1);
     let refused = ask(server.address, "SelectMergeStacktraces", killer);
     assert_eq!(refused.status, 500, "{}", refused.text());
-    for said in ["under way 2 times when the process died", "athanor lift"] {
+    for said in ["ran 2 times when the process aborted", "athanor quarantine clear"] {
         assert!(refused.text().contains(said), "{}", refused.text());
     }
     for (meta, bytes) in metas.iter().zip(kept) {
@@ -135,10 +136,16 @@ fn a_query_that_aborts_the_process_twice_is_refused_until_it_is_lifted() {
     let other = ask(server.address, "SelectMergeStacktraces", "{}");
     assert!(other.status == 200 && other.text().contains("work"), "{}", other.text());
     assert_eq!(server.tells("athanor_querier_queries_suspect") as usize, 0, "it ended well");
-    let lifted =
-        Command::new(athanor_binary()).args(["lift", "--data"]).arg(&data).env_clear().output().unwrap();
-    let told = String::from_utf8_lossy(&lifted.stdout).into_owned();
-    assert!(lifted.status.success() && told.contains("1 queries are no longer refused"), "{lifted:?}");
+    let quarantine = |action: &str| {
+        let arguments = ["quarantine", action, "--data"];
+        let run = Command::new(athanor_binary()).args(arguments).arg(&data).env_clear().output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        String::from_utf8(run.stdout).unwrap()
+    };
+    let listed = quarantine("list");
+    assert!(listed.lines().count() == 2 && listed.contains("  quarantined  abort"), "{listed}");
+    assert_eq!(quarantine("clear"), "unblocked 1 queries\n");
+    assert_eq!(quarantine("list").lines().count(), 1);
     let answer = ask(server.address, "SelectMergeStacktraces", killer);
     assert!(answer.status == 200 && answer.text().contains("work"), "{}", answer.text());
 }

@@ -370,8 +370,19 @@ fn a_load_is_counted_to_the_unit() {
         let node = start(folder.path()).await;
         let (url, pid) = (format!("http://{}", node.address()), std::process::id().to_string());
         let load = |arguments: &[&str]| {
-            let fixed =
-                ["dev", "load", "--json", "--settle", "0s", "--timeout", "60s", "--url", &url, "--pid", &pid];
+            let fixed = [
+                "dev",
+                "bench",
+                "--json",
+                "--settle",
+                "0s",
+                "--timeout",
+                "60s",
+                "--url",
+                &url,
+                "--pid",
+                &pid,
+            ];
             // The server has threads of its own.
             let output =
                 Command::new(athanor_binary()).args(fixed).args(arguments).output().expect("it runs");

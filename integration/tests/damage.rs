@@ -82,7 +82,7 @@ struct Expected<'a> {
 impl Server {
     /// Cuts everything and gives the names of all blocks in the bucket, oldest first.
     fn cut(&self, folder: &Path) -> Vec<String> {
-        self.runtime.block_on(send_admin_request(folder, "/cut")).unwrap();
+        self.runtime.block_on(send_admin_request(folder, "/flush")).unwrap();
         let names = std::fs::read_dir(folder.join("bucket/blocks/_shared")).unwrap();
         let mut names: Vec<String> =
             names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -281,7 +281,7 @@ fn what_damage_took_is_said_with_every_answer() {
     server.push("after_it");
     is_told(&server, "from two generations");
     assert!(server.ask().1.contains("after_it"));
-    server.runtime.block_on(send_admin_request(folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(folder.path(), "/flush")).unwrap();
     is_told(&server, "from blocks");
     server.kill();
 
@@ -305,7 +305,7 @@ fn damage_below_watermark_logs_no_error() {
         assert!(head.starts_with("http/1.1 200"), "{head}");
     }
     let runtime = Runtime::new().unwrap();
-    runtime.block_on(send_admin_request(&data, "/cut")).unwrap();
+    runtime.block_on(send_admin_request(&data, "/flush")).unwrap();
     process.kill();
 
     let text = b"lies_in_a_block";

@@ -224,7 +224,7 @@ fn a_local_cluster_does_all_that_it_says() {
         .collect();
     signal("-KILL", serving[&victim]);
     local.until("who died, and who leads instead", |said| {
-        let told = |line: &String| line.contains(&victim) && line.contains(" ended: signal: 9 (SIGKILL)");
+        let told = |line: &String| line.contains(&victim) && line.contains(" exited: signal: 9 (SIGKILL)");
         let now = leaders(said);
         said.iter().any(told) && led.iter().all(|shard| now[shard.as_str()] != victim)
     });

@@ -104,7 +104,7 @@ fn stored(program: &str) -> (TestServer, i64) {
     let mut sum = 0;
     for cut in 0..CUTS {
         sum += (0..UPLOADS).map(|upload| push(&server, program, cut * UPLOADS + upload)).sum::<i64>();
-        server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).expect("heads are cut");
+        server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).expect("heads are cut");
     }
     let roles = server.node.roles();
     assert!(!roles.ingester.as_ref().expect("it keeps profiles").has_unflushed());

@@ -58,7 +58,7 @@ impl Server {
     }
 
     fn cut(&self, runtime: &Runtime) {
-        runtime.block_on(send_admin_request(self.folder.path(), "/cut")).expect("heads are cut");
+        runtime.block_on(send_admin_request(self.folder.path(), "/flush")).expect("heads are cut");
     }
 
     /// Asks what `scenarios` ask. What differs, by case; nothing for a case that passes.

@@ -194,7 +194,7 @@ fn profiles_of_an_agent_are_found_with_their_totals() {
     let binary = format!("app@{}", &BUILD[..8]);
     for is_flushed in [false, true] {
         if is_flushed {
-            server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
+            server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).unwrap();
         }
         let (by_binary, sent) = names(&server, "bare", false);
         assert_eq!((by_binary, sent), (vec!["total".to_owned(), binary.clone()], vec![0x1000, 0x2000]));

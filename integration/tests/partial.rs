@@ -60,7 +60,7 @@ fn with(harm: Harm) -> TestServer {
         assert_eq!(pushed.status, 200, "{}", pushed.text());
     };
     push("main;lost 1\n");
-    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).unwrap();
     push("main;found 1\n");
     let blocks = server.folder.path().join("bucket/blocks/_shared");
     match harm {
@@ -247,7 +247,7 @@ fn what_is_not_whole_is_not_told_again_as_if_it_were() {
     for (name, at) in [("lost", from), ("found", from + 20)] {
         let path = format!("/ingest?name=shop&format=folded&from={at}&until={}", at + 10);
         assert_eq!(server.post(&path, &[], format!("main;{name} 1\n").as_bytes()).status, 200);
-        server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
+        server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).unwrap();
         if name == "lost" {
             flip(&server);
         }

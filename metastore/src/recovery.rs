@@ -71,8 +71,8 @@ pub enum MetastoreRecoveryError {
     #[error("{0}")]
     Bucket(Status),
     #[error(
-        "node {node} has logs of shards by the snapshot, but sent no report; start it, or exclude it if it is gone for good, which \
-         loses its rows that are in no block"
+        "node {node:016x} has shard logs according to the snapshot, but sent no report; start it, or accept the loss of its \
+         unflushed profiles with --exclude-node {node:016x}"
     )]
     MissingReport { node: u64 },
     #[error(transparent)]

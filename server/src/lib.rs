@@ -36,7 +36,7 @@ pub use config::{
     ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, NodeLogConfig, OtlpListenerConfig, ServerConfig,
     SettingError, TargetRoles, UploadQuotaConfig,
 };
-pub use http::admin::socket::{ADMIN_SOCKET_FILE, send_admin_request};
+pub use http::admin::socket::{ADMIN_SOCKET_FILE, read_admin_resource, send_admin_request};
 pub use membership::cluster_handle::{ClusterHandle, MembershipView};
 pub use membership::join_error::ClusterJoinError;
 pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};

@@ -45,16 +45,20 @@ fn labels(args: &PushArgs) -> Result<(), Error> {
         let Some(before) = seen.insert(name, value) else { continue };
         let why = match name.as_str() {
             "service_name" => {
-                format!("--label {name}={value} and --service {before} say the same label; leave one out")
+                format!(
+                    "--label {name}={value} and --service {before} set the same label; remove one of them"
+                )
             }
-            _ => format!("--label {name} is given twice, as {before:?} and {value:?}; leave one out"),
+            _ => format!(
+                "--label {name} is given twice, with values {before:?} and {value:?}; remove one of them"
+            ),
         };
         return Err(usage(&why));
     }
     Ok(())
 }
 
-/// Rejects a second `-`, since standard input can be read once. Rejects `--tenant`, `--select`, `--since` and
+/// Rejects a second `-`, since standard input can be read once. Rejects `--tenant`, `--selector`, `--since` and
 /// `--until` for inputs that are not blocks. Only a block stores its tenant, its labels and the time of its
 /// profiles.
 fn of_blocks<'p>(
@@ -64,16 +68,16 @@ fn of_blocks<'p>(
     let files: Vec<&PathBuf> = files.into_iter().collect();
     if files.iter().filter(|path| path.as_os_str() == "-").count() > 1 {
         return Err(usage(
-            "- is given twice, and standard input can be read once; write one of them to a file",
+            "- is given twice, but standard input can be read only once; write one input to a file",
         ));
     }
-    let asked = [
+    let given = [
         ("--tenant", picked.tenant.is_some()),
-        ("--select", picked.select.is_some()),
+        ("--selector", picked.selector.is_some()),
         ("--since", picked.since.is_some()),
         ("--until", picked.until.is_some()),
     ];
-    let Some((name, _)) = asked.iter().find(|(_, asked)| *asked) else { return Ok(()) };
+    let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     // A path that does not exist is reported when the command opens it.
     let is_no_folder = |path: &Path| path.as_os_str() == "-" || (path.exists() && !path.is_dir());
     match files.into_iter().find(|path| is_no_folder(path)) {
@@ -81,7 +85,7 @@ fn of_blocks<'p>(
         Some(path) => {
             let path = path.display();
             let why = format!(
-                "{path}: {name} picks from blocks, and it is none; leave {name} out, or make a block of it with `athanor block build`"
+                "{path}: {name} applies only to blocks, but this is a file; remove {name}, or build a block with `athanor block build`"
             );
             Err(usage(&why))
         }

@@ -1,8 +1,24 @@
-//! Arguments of the commands that manage a running cluster: metastore, shards, catalog, retention.
+//! Arguments of the commands that manage a running server or cluster: quarantine, metastore, shards, retention.
 
 use clap::{Args, Subcommand};
 
 use super::ServerConfigArgs;
+
+#[derive(Args)]
+pub struct QuarantineArgs {
+    #[command(subcommand)]
+    pub command: QuarantineSubcommand,
+}
+
+#[derive(Subcommand)]
+pub enum QuarantineSubcommand {
+    /// List the queries that crashed a running querier, and those that it rejects
+    #[command(after_help = "Example:\n  athanor quarantine list --data /var/lib/athanor")]
+    List(ServerConfigArgs),
+    /// Unblock all queries that a running querier rejects because they crashed it
+    #[command(after_help = "Example:\n  athanor quarantine clear --data /var/lib/athanor")]
+    Clear(ServerConfigArgs),
+}
 
 #[derive(Args)]
 pub struct MetastoreArgs {
@@ -12,36 +28,67 @@ pub struct MetastoreArgs {
 
 #[derive(Subcommand)]
 pub enum MetastoreSubcommand {
-    /// List the voters
-    #[command(after_help = "Example:\n  athanor metastore list --data /var/lib/athanor")]
-    List(ServerConfigArgs),
-    /// Have a node vote: one whose target is metastore and that is running
-    #[command(after_help = "Example:\n  athanor metastore add metastore-3 --data /var/lib/athanor")]
-    Add {
-        /// Its name, or its number
-        #[arg(value_name = "NODE")]
-        node: String,
-        #[command(flatten)]
-        settings: ServerConfigArgs,
-    },
-    /// Take a voter out, for example one that is gone for good
-    #[command(after_help = "Example:\n  athanor metastore remove metastore-3 --data /var/lib/athanor")]
-    Remove {
-        /// Its name, or its number
-        #[arg(value_name = "NODE")]
-        node: String,
-        #[command(flatten)]
-        settings: ServerConfigArgs,
-    },
-    /// Put a running node into the place of a voter
+    /// List and change the voters of the metastore
+    Voters(VotersArgs),
+    /// Recover the catalog after the data folders of all voters were lost
+    ///
+    /// Run the command once, with the settings of a metastore whose data folder is empty, while the ingesters run. Then
+    /// start that metastore. The command reads the snapshots and blocks in the bucket, and the logs of the ingesters.
     #[command(
-        after_help = "Example:\n  athanor metastore replace metastore-1 metastore-4 --data /var/lib/athanor"
+        after_help = "Examples:\n  athanor metastore recover --config /etc/athanor/metastore-0.yaml\n  athanor metastore recover --config /etc/athanor/metastore-0.yaml --exclude-node 5f0c6e1d9a7b4c3e"
+    )]
+    Recover {
+        /// Id of an ingester that is lost permanently, in hexadecimal; repeatable
+        #[arg(long, value_name = "NODE", value_parser = node_id)]
+        exclude_node: Vec<u64>,
+        #[command(flatten)]
+        settings: ServerConfigArgs,
+    },
+}
+
+fn node_id(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text, 16)
+        .map_err(|_| "must be the 16 hexadecimal digits that /members shows".to_owned())
+}
+
+#[derive(Args)]
+pub struct VotersArgs {
+    #[command(subcommand)]
+    pub command: VotersSubcommand,
+}
+
+#[derive(Subcommand)]
+pub enum VotersSubcommand {
+    /// List the voters
+    #[command(after_help = "Example:\n  athanor metastore voters list --data /var/lib/athanor")]
+    List(ServerConfigArgs),
+    /// Add a running metastore node as a voter
+    #[command(after_help = "Example:\n  athanor metastore voters add metastore-3 --data /var/lib/athanor")]
+    Add {
+        /// Name or hexadecimal id of the node
+        #[arg(value_name = "NODE")]
+        node: String,
+        #[command(flatten)]
+        settings: ServerConfigArgs,
+    },
+    /// Remove a voter, such as one that is lost permanently
+    #[command(after_help = "Example:\n  athanor metastore voters remove metastore-3 --data /var/lib/athanor")]
+    Remove {
+        /// Name or hexadecimal id of the node
+        #[arg(value_name = "NODE")]
+        node: String,
+        #[command(flatten)]
+        settings: ServerConfigArgs,
+    },
+    /// Replace a voter by a running metastore node
+    #[command(
+        after_help = "Example:\n  athanor metastore voters replace metastore-1 metastore-4 --data /var/lib/athanor"
     )]
     Replace {
-        /// Who goes
+        /// Name or hexadecimal id of the voter to remove
         #[arg(value_name = "OLD")]
         old: String,
-        /// Who comes
+        /// Name or hexadecimal id of the node to add
         #[arg(value_name = "NEW")]
         new: String,
         #[command(flatten)]
@@ -57,57 +104,30 @@ pub struct ShardArgs {
 
 #[derive(Subcommand)]
 pub enum ShardSubcommand {
-    /// List the shards, their members and leaders
+    /// List the shards with their members and leaders
     #[command(after_help = "Example:\n  athanor shard list --data /var/lib/athanor")]
     List(ServerConfigArgs),
-    /// Have a shard end and another one take its slot, on other nodes where there are some
+    /// Seal a shard; a successor takes over its slot, on other nodes if there are some
     #[command(after_help = "Example:\n  athanor shard seal 7 --data /var/lib/athanor")]
     Seal {
-        /// Its number
+        /// Id of the shard
         #[arg(value_name = "SHARD")]
         shard: u32,
         #[command(flatten)]
         settings: ServerConfigArgs,
     },
-    /// Give up a shard that has lost its majority for good: what of it lies in no block is lost
-    #[command(after_help = "Example:\n  athanor shard abandon 7 --accept-loss --data /var/lib/athanor")]
+    /// Abandon a shard that lost its majority permanently; its unflushed profiles are lost
+    #[command(after_help = "Example:\n  athanor shard abandon 7 --accept-data-loss --data /var/lib/athanor")]
     Abandon {
-        /// Its number
+        /// Id of the shard
         #[arg(value_name = "SHARD")]
         shard: u32,
-        /// That profiles are lost is known and accepted
+        /// Confirm that unflushed profiles of the shard are lost
         #[arg(long, required = true)]
-        accept_loss: bool,
+        accept_data_loss: bool,
         #[command(flatten)]
         settings: ServerConfigArgs,
     },
-}
-
-#[derive(Args)]
-pub struct CatalogArgs {
-    #[command(subcommand)]
-    pub command: CatalogSubcommand,
-}
-
-#[derive(Subcommand)]
-pub enum CatalogSubcommand {
-    /// Put the catalogue together again when the folders of all its voters are lost
-    ///
-    /// Run it once, with the settings of a metastore whose folder is empty, while the ingesters run; then start that
-    /// metastore. It reads the bucket's snapshots and blocks, and asks ingesters what is on their disks.
-    #[command(after_help = "Example:\n  athanor catalogue rebuild --config /etc/athanor/metastore-0.yaml")]
-    Rebuild {
-        /// The number of an ingester that is gone for good; may be given often
-        #[arg(long, value_name = "NODE", value_parser = node)]
-        without: Vec<u64>,
-        #[command(flatten)]
-        settings: ServerConfigArgs,
-    },
-}
-
-fn node(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text, 16)
-        .map_err(|_| "write the 16 hexadecimal digits that /members shows".to_owned())
 }
 
 #[derive(Args)]
@@ -118,24 +138,30 @@ pub struct RetentionArgs {
 
 #[derive(Subcommand)]
 pub enum RetentionSubcommand {
-    /// Show the catalog's time, how many blocks are past their retention, and which can be restored
+    /// Show the catalog's time, the number of overdue blocks, and the blocks that can be restored
     #[command(after_help = "Example:\n  athanor retention status --data /var/lib/athanor")]
     Status(ServerConfigArgs),
-    /// Remove all blocks past their retention now, however many; until their objects go they can be restored
+    /// Expire all overdue blocks now, without the hourly limit
+    ///
+    /// Expired blocks can be restored until their objects are deleted.
     #[command(after_help = "Example:\n  athanor retention apply --data /var/lib/athanor")]
     Apply(ServerConfigArgs),
-    /// Bring back blocks that were removed by age, until their objects go (deletion_delay); their age counts from now
+    /// Restore expired blocks whose objects are not deleted yet
+    ///
+    /// Objects are deleted after deletion_delay. The age of a restored block counts from now.
     #[command(
         after_help = "Examples:\n  athanor retention restore --data /var/lib/athanor\n  athanor retention restore 0196b1c5d0a3f1e2c4b5a69788796a5b --data /var/lib/athanor"
     )]
     Restore {
-        /// The block; all that can be restored if not given
+        /// Id of the block [default: all that can be restored]
         #[arg(value_name = "BLOCK")]
         block: Option<String>,
         #[command(flatten)]
         settings: ServerConfigArgs,
     },
-    /// Confirm that the clock of a server that is alone is right, after it was off for long: retention goes by it at once
+    /// Confirm that the clock of a single-node server is right after a long downtime
+    ///
+    /// Retention uses the clock immediately.
     #[command(after_help = "Example:\n  athanor retention confirm-clock --data /var/lib/athanor")]
     ConfirmClock(ServerConfigArgs),
 }

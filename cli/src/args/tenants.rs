@@ -1,11 +1,10 @@
-//! Arguments of commands about data of tenants beside profiles.
+//! Arguments of the commands that manage tenant data other than profiles.
 
 use athanor_chassis::TenantId;
 use clap::{Args, Subcommand};
 
 use super::ServerConfigArgs;
 
-/// Uploads of debug information and of profiles by hand.
 #[derive(Args)]
 pub struct UploadArgs {
     #[command(subcommand)]
@@ -14,21 +13,21 @@ pub struct UploadArgs {
 
 #[derive(Subcommand)]
 pub enum UploadSubcommand {
-    /// List the tenants with uploads, or the uploads of one tenant; those with most bytes first
+    /// List the tenants with uploads, or the uploads of one tenant, the largest first
     #[command(after_help = "Example:\n  athanor upload list --tenant team-a --data /var/lib/athanor")]
     List {
-        /// The uploads of this tenant
+        /// Tenant whose uploads are listed [default: list the tenants]
         #[arg(long)]
         tenant: Option<TenantId>,
         #[command(flatten)]
         settings: ServerConfigArgs,
     },
-    /// Delete uploads of a tenant; it says how many
+    /// Delete uploads of a tenant
     #[command(
         after_help = "Examples:\n  athanor upload delete --tenant team-a --build-id 4e1d…\n  athanor upload delete --tenant team-a --all"
     )]
     Delete {
-        /// Whose uploads
+        /// Tenant whose uploads are deleted
         #[arg(long)]
         tenant: TenantId,
         #[command(flatten)]
@@ -38,22 +37,21 @@ pub enum UploadSubcommand {
     },
 }
 
-/// Uploads of a tenant.
+/// Uploads to delete.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct UploadSelectionArgs {
-    /// Debug information of this binary
-    #[arg(long, value_name = "BUILD")]
+    /// Build id of the binary whose debug information is deleted
+    #[arg(long, value_name = "BUILD-ID")]
     pub build_id: Option<String>,
-    /// The profile that was uploaded by hand and has this id
+    /// Id of the ad hoc profile to delete
     #[arg(long)]
     pub id: Option<String>,
-    /// All uploads of the tenant
+    /// Delete all uploads of the tenant
     #[arg(long)]
     pub all: bool,
 }
 
-/// Settings of pages and recording rules that tenants keep.
 #[derive(Args)]
 pub struct TenantSettingsArgs {
     #[command(subcommand)]
@@ -62,21 +60,21 @@ pub struct TenantSettingsArgs {
 
 #[derive(Subcommand)]
 pub enum TenantSettingsSubcommand {
-    /// List the tenants that keep settings, or the settings of one tenant; the largest first
+    /// List the tenants with stored settings, or the settings of one tenant, the largest first
     #[command(after_help = "Example:\n  athanor settings list --data /var/lib/athanor")]
     List {
-        /// The settings of this tenant
+        /// Tenant whose settings are listed [default: list the tenants]
         #[arg(long)]
         tenant: Option<TenantId>,
         #[command(flatten)]
         settings: ServerConfigArgs,
     },
-    /// Delete settings of a tenant; it says how many
+    /// Delete settings of a tenant
     #[command(
         after_help = "Examples:\n  athanor settings delete --tenant team-a --name setting/maxNodes\n  athanor settings delete --tenant team-a --all"
     )]
     Delete {
-        /// Whose settings
+        /// Tenant whose settings are deleted
         #[arg(long)]
         tenant: TenantId,
         #[command(flatten)]
@@ -86,14 +84,14 @@ pub enum TenantSettingsSubcommand {
     },
 }
 
-/// Settings of a tenant.
+/// Settings to delete.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct TenantSettingsSelectionArgs {
-    /// The setting of this name, as the list has it
+    /// Name of the setting to delete, as `settings list` shows it
     #[arg(long)]
     pub name: Option<String>,
-    /// All settings of the tenant
+    /// Delete all settings of the tenant
     #[arg(long)]
     pub all: bool,
 }

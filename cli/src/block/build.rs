@@ -20,7 +20,7 @@ pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), S
     let making = BlockStagingDir::start(&args.out)?;
     let limits = DecodeLimits::default();
     let mut scratch = making.scratch();
-    let mut builder = BlockBuilder::new(&super::new_id(), limits, args.memory.as_usize(), &mut scratch);
+    let mut builder = BlockBuilder::new(&super::new_id(), limits, args.max_memory.as_usize(), &mut scratch);
     let bar = progress::files(files.len(), "building");
     for (path, labels) in &files {
         let raw = match input::content(path, &limits)? {
@@ -40,13 +40,11 @@ pub(super) fn run(args: &BlockBuildArgs, output: &ConsoleOutput) -> Result<(), S
     making.finish()?;
     if counts.dropped_samples > 0 {
         let dropped = counts.dropped_samples;
-        eprintln!("athanor: {dropped} samples point to locations that are not there and were left out");
+        eprintln!("athanor: dropped {dropped} samples with missing locations");
     }
     if counts.dropped_labels > 0 {
         let dropped = counts.dropped_labels;
-        eprintln!(
-            "athanor: {dropped} labels of samples are numbers, or no ids of a request, and were left out"
-        );
+        eprintln!("athanor: dropped {dropped} sample labels that are neither text nor request ids");
     }
     let inputs = json!({ "uploads": counts.uploads, "raw_bytes": counts.raw_bytes,
         "dropped_samples": counts.dropped_samples, "dropped_labels": counts.dropped_labels });
@@ -62,12 +60,9 @@ fn files(args: &BlockBuildArgs) -> Result<Vec<(PathBuf, Labels)>, Status> {
         } else if path.join(dev::SET_MANIFEST_FILE).is_file() {
             all.extend(dev::read_profile_set(path)?);
         } else if path.join(athanor_block::META_FILE).is_file() {
-            return Err(failure::invalid_file(path, "it is a block; use `athanor block merge`"));
+            return Err(failure::invalid_file(path, "is a block; use `athanor block merge`"));
         } else {
-            return Err(failure::invalid_file(
-                path,
-                "it is a folder without a set.json; name the files in it",
-            ));
+            return Err(failure::invalid_file(path, "folder has no set.json; name the files in it"));
         }
     }
     for (_, labels) in &mut all {

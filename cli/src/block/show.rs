@@ -1,4 +1,4 @@
-//! `block ls` and `block show`: print the contents of blocks.
+//! `block list` and `block show`: print the contents of blocks.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -113,7 +113,7 @@ fn text(
     let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
     let each = super::bytes_per_sample(meta);
     let _ =
-        writeln!(text, "{profiles} profiles, {samples} samples, {bytes} bytes, {each:.2} bytes a sample\n");
+        writeln!(text, "{profiles} profiles, {samples} samples, {bytes} bytes, {each:.2} bytes per sample\n");
     let head = format!("{:<20} {:>12} {:>8} {:>8}", "file", "bytes", "share", "/sample");
     let _ = writeln!(text, "{}", output.format_bold(&head));
     for (name, file) in &meta.files {
@@ -122,7 +122,7 @@ fn text(
         let _ = writeln!(text, "{name:<20} {:>12} {share:>7.2}% {each:>8.3}", file.bytes);
     }
     if let Some(bytes) = timestamps {
-        let _ = writeln!(text, "\n{bytes} bytes of samples.parquet are timestamps of samples");
+        let _ = writeln!(text, "\nsamples.parquet contains {bytes} bytes of sample timestamps");
     }
     for (tenant, series) in meta.tenants.iter().zip(of_tenants) {
         let _ = writeln!(text, "\n{}", output.format_bold(&format!("tenant {}", harmless(&tenant.tenant))));

@@ -38,7 +38,7 @@ pub async fn run(args: &DevClusterArgs, output: &ConsoleOutput) -> Result<(), St
     let clock = Clock::system();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        return Err(Status::new(ErrorCode::Unavailable, "signals cannot be received"));
+        return Err(Status::new(ErrorCode::Unavailable, "failed to register signal handlers"));
     };
     let plan = ClusterPlan::write(args, &Random::system())?;
     plan.check_ports(&LocalNet::new(clock.clone()), &UdpTransport).await?;
@@ -68,18 +68,18 @@ pub async fn run(args: &DevClusterArgs, output: &ConsoleOutput) -> Result<(), St
                 events.record_exit(&one.planned, &how);
             }
         }
-        events.look().await;
+        events.poll().await;
         if let Err(status) = output.text(&events.take()) {
             break Err(status);
         }
         if running.iter().all(|one| one.is_over) {
-            let message = format!("all processes have ended; their logs are in {}", plan.folder.display());
+            let message = format!("all processes exited; their logs are in {}", plan.folder.display());
             break Err(Status::new(ErrorCode::Unavailable, message));
         }
     };
-    let told = output.text("stopping\n");
+    let printed = output.text("stopping\n");
     stop(&mut running, &clock).await;
-    watched.and(told)
+    watched.and(printed)
 }
 
 impl Drop for NodeProcess {

@@ -10,6 +10,8 @@ use athanor_profile::labeling::normalize::displayable_range;
 use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use athanor_query::ProfileFilter;
 
+use crate::output::format_rfc3339;
+
 /// Error of a query on one block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockQueryError {
@@ -29,7 +31,7 @@ pub enum BlockQueryError {
         labels: String,
     },
     /// Error for a type that no matching series has.
-    #[error("no series of type {wanted}; there are {known}")]
+    #[error("no series of type {wanted}; existing types: {known}")]
     NoType {
         /// Requested type of the query.
         wanted: String,
@@ -47,8 +49,10 @@ pub enum BlockQueryError {
 /// Returns a sentence that suggests another time range.
 fn suggestion(known: Option<(i64, i64)>) -> String {
     match known {
-        Some((first, last)) => format!("there are profiles from {first} to {last} (Unix nanoseconds)"),
-        None => "no profile states its time; leave the time range out".to_owned(),
+        Some((first, last)) => {
+            format!("profiles exist from {} to {}", format_rfc3339(first), format_rfc3339(last))
+        }
+        None => "the profiles have no timestamps; remove --since and --until".to_owned(),
     }
 }
 
@@ -97,11 +101,11 @@ pub fn query_block(
             part.sum_by_stack(&once(&in_time), compute)?
         });
     }
-    let mut moments: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    let mut timestamps: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     // Rows of several types cannot attribute a timestamp to one type.
     if columns.len() == 1 {
         part.read_timestamps(&once(&picked), |stack, times| {
-            moments.entry(stack).or_default().extend_from_slice(times);
+            timestamps.entry(stack).or_default().extend_from_slice(times);
         })?;
     }
     let names = part.read_names()?;
@@ -109,7 +113,7 @@ pub fn query_block(
     let mut values = vec![0; totals.len()];
     for (place, &stack) in (0u32..).zip(&names.stacks) {
         values.iter_mut().zip(&totals).for_each(|(value, total)| *value = total[place as usize]);
-        let mut times = moments.remove(&place).unwrap_or_default();
+        let mut times = timestamps.remove(&place).unwrap_or_default();
         if !times.is_empty() || values.iter().any(|&value| value != 0) {
             times.sort_unstable();
             samples.moments.add(samples.len(), times);
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_one_type() {
+    fn timestamps_are_those_of_one_type() {
         let of_type = |kind, time| {
             let profile = ask("{}", kind, time).unwrap();
             let rows =
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_answer_says_what_there_is() {
+    fn empty_result_error_names_existing_data() {
         let refused = |selector, kind, time| ask(selector, kind, time).unwrap_err();
         let all = TimeRange::default();
         let error = refused(r#"{pod="c"}"#, None, all);
@@ -280,10 +284,10 @@ mod tests {
             ("no series matches {pod=\"c\"}; tenant t has 4 series with labels pod", ErrorCode::NotFound)
         );
         let error = refused("{}", Some("wall"), all).to_string();
-        assert_eq!(error, "no series of type wall; there are cpu/nanoseconds, samples/count");
-        // Their times lie in 1970, which is no time that one could ask about.
+        assert_eq!(error, "no series of type wall; existing types: cpu/nanoseconds, samples/count");
+        // Timestamps of 1970 count as missing.
         let error = refused("{}", None, TimeRange { from: 0, to: 100 }).to_string();
-        assert!(error.contains("no profile states its time"), "{error}");
-        assert!(suggestion(Some((100, 300))).contains("from 100 to 300"));
+        assert!(error.contains("the profiles have no timestamps"), "{error}");
+        assert!(suggestion(Some((0, 300_000_000))).ends_with("to 1970-01-01T00:00:00.300Z"));
     }
 }

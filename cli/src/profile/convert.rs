@@ -31,7 +31,7 @@ pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Statu
 /// Returns the output format: the requested one, else the one of the file name.
 pub fn format(out: &Path, asked: Option<OutputFormat>) -> Result<OutputFormat, Status> {
     asked.or_else(|| by_name(out)).ok_or_else(|| {
-        let why = "its name tells no format; add --to pprof, folded, speedscope, dot or svg";
+        let why = "unknown format of this file name; add --to pprof, folded, speedscope, dot or svg";
         failure::invalid_file(out, why)
     })
 }

@@ -22,7 +22,10 @@ pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> 
     if shown != other {
         let shown = type_name(shown);
         let other = type_name(other);
-        let why = format!("it shows {other}, {} shows {shown}; choose one with --type", args.left.display());
+        let why = format!(
+            "type {other} differs from type {shown} of {}; select one with --type",
+            args.left.display()
+        );
         return Err(failure::invalid_file(&args.right, why));
     }
     compare(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use athanor_block::{Block, LocalFolder, META_FILE};
-use athanor_chassis::{ComputePool, ErrorCode, Status, TenantId};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
 use athanor_profile::analysis::merge::ProfileMerger;
 use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::formats::format::{InputFormat, SUPPORTED_FORMATS};
@@ -40,11 +40,14 @@ pub fn read(path: &Path, limits: &DecodeLimits) -> Result<Vec<u8>, Status> {
         let limit = limits.bytes;
         return Err(Status::new(
             ErrorCode::TooLarge,
-            format!("{}: it has more than {limit} bytes, the limit; split it", path.display()),
+            format!("{}: file exceeds {limit} bytes, which is the limit; split it", path.display()),
         ));
     }
     if bytes.is_empty() {
-        return Err(failure::invalid_file(path, format!("it is empty; a profile is {SUPPORTED_FORMATS}")));
+        return Err(failure::invalid_file(
+            path,
+            format!("file is empty; supported formats are {SUPPORTED_FORMATS}"),
+        ));
     }
     Ok(bytes)
 }
@@ -78,7 +81,9 @@ pub fn parse_content(path: &Path, bytes: &[u8], limits: &DecodeLimits) -> Result
     match read {
         Ok((InputFormat::Jfr, profile)) => Ok(InputContent::Recording(profile)),
         Ok((_, profile)) => Ok(InputContent::Read(profile)),
-        Err(error) => Err(failure::invalid_file(path, format!("{error}; a profile is {SUPPORTED_FORMATS}"))),
+        Err(error) => {
+            Err(failure::invalid_file(path, format!("{error}; supported formats are {SUPPORTED_FORMATS}")))
+        }
     }
 }
 
@@ -109,7 +114,7 @@ fn blocks_within(folder: &Path) -> Result<Vec<PathBuf>, Status> {
 /// Opens the block in a folder.
 pub fn block(path: &Path) -> Result<Block, Status> {
     if !path.join(META_FILE).is_file() {
-        let why = if path.exists() { "no block, it has no meta.json" } else { "there is no such folder" };
+        let why = if path.exists() { "not a block, meta.json is missing" } else { "no such folder" };
         return Err(Status::new(ErrorCode::NotFound, format!("{}: {why}", path.display())));
     }
     Block::open(Arc::new(LocalFolder::open(path))).map_err(|error| failure::file_error(path, &error))
@@ -127,15 +132,21 @@ fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<Pr
             let names: Vec<&str> = several.iter().take(5).map(|part| part.tenant.as_str()).collect();
             let count = several.len();
             let names = names.join(", ");
-            let message = format!("it holds {count} tenants ({names}); name one with --tenant");
+            let message = format!("block holds {count} tenants ({names}); select one with --tenant");
             return Err(failure::invalid_file(path, message));
         }
     };
     let all = TimeRange::default();
-    let time = TimeRange { from: picked.since.unwrap_or(all.from), to: picked.until.unwrap_or(all.to) };
+    let now = Clock::system().wall();
+    let end = picked.until.map(|until| until.resolve_end(now));
+    let start = picked.since.map(|since| since.resolve_start(now, end.unwrap_or(now)));
+    let time = TimeRange {
+        from: start.map_or(all.from, Timestamp::nanos),
+        to: end.map_or(all.to, Timestamp::nanos),
+    };
     Ok(ProfileFilter {
         tenant,
-        selector: picked.select.clone().unwrap_or_default(),
+        selector: picked.selector.clone().unwrap_or_default(),
         value_type: picked.value_type.clone(),
         time,
     })
@@ -155,7 +166,7 @@ fn add(merger: &mut ProfileMerger, path: &Path, picked: &ProfileSelectionArgs) -
     if path.is_dir() {
         if !path.join(META_FILE).is_file() {
             let message = format!(
-                "{}: a folder that is no block, it has no {META_FILE}; name the files in it",
+                "{}: folder is not a block, {META_FILE} is missing; name the files in it",
                 path.display()
             );
             return Err(Status::new(ErrorCode::NotFound, message));
@@ -191,11 +202,14 @@ pub fn merge_files(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Result<P
         whole.merge(merger).map_err(|error| failure::invalid_file(&run[0], error))?;
     }
     if dropped > 0 {
-        eprintln!("athanor: {dropped} samples point to locations that are not there and were left out");
+        eprintln!("athanor: dropped {dropped} samples with missing locations");
     }
-    let left_out: Vec<String> = whole.dropped_types().map(type_name).collect();
-    if !left_out.is_empty() {
-        eprintln!("athanor: left out, as not all files have them: {}", harmless(&left_out.join(", ")));
+    let dropped_types: Vec<String> = whole.dropped_types().map(type_name).collect();
+    if !dropped_types.is_empty() {
+        eprintln!(
+            "athanor: dropped value types that not all files have: {}",
+            harmless(&dropped_types.join(", "))
+        );
     }
     Ok(whole.finish())
 }
@@ -237,7 +251,7 @@ pub fn select_value(path: &Path, profile: &Profile, picked: &ProfileSelectionArg
     types.iter().position(|value| filter.matches(value)).ok_or_else(|| {
         let known: Vec<String> = types.iter().map(type_name).collect();
         let message =
-            format!("{}: no values of type {filter}; there are {}", path.display(), known.join(", "));
+            format!("{}: no values of type {filter}; existing types: {}", path.display(), known.join(", "));
         Status::new(ErrorCode::NotFound, message)
     })
 }
@@ -247,11 +261,9 @@ pub fn check_empty(out: &Path) -> Result<(), Status> {
     let refused = |why| Err(Status::new(ErrorCode::Conflict, format!("{}: {why}", out.display())));
     match fs::read_dir(out).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => refused("the folder is not empty; name a new one"),
+        Ok(false) => refused("folder is not empty; name a new one"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            refused("it is a file; name a new folder")
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => refused("is a file; name a new folder"),
         Err(error) => Err(failure::io_error(out, error)),
     }
 }

@@ -105,8 +105,8 @@ fn known(tree: &Tree, function: &str) -> Result<(), Status> {
     let like = tree.names().iter().filter(|name| !name.is_empty() && name.to_lowercase().contains(&wanted));
     let like: Vec<String> = like.take(5).map(|name| harmless(name)).collect();
     let hint = match like.is_empty() {
-        true => "`top` lists those that are".to_owned(),
-        false => format!("there are {}", like.join(", ")),
+        true => "`athanor top` lists the functions".to_owned(),
+        false => format!("similar: {}", like.join(", ")),
     };
     Err(Status::new(ErrorCode::NotFound, format!("no function {function:?} in the profile; {hint}")))
 }

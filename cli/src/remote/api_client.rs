@@ -70,8 +70,9 @@ pub struct ApiRequestError {
 /// Runs a future on a runtime of the current thread.
 pub fn block_on<F: Future>(future: F) -> Result<F::Output, Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Status::new(ErrorCode::Internal, format!("no event loop: {error}")))?;
+    let runtime = runtime.map_err(|error| {
+        Status::new(ErrorCode::Internal, format!("failed to start the event loop: {error}"))
+    })?;
     Ok(runtime.block_on(future))
 }
 
@@ -95,7 +96,7 @@ impl ApiClient {
         let http = builder.build().map_err(|error| {
             Status::new(
                 ErrorCode::Internal,
-                format!("the HTTP client cannot be set up: {}", last_cause(&error)),
+                format!("failed to set up the HTTP client: {}", last_cause(&error)),
             )
         })?;
         let clock = Clock::system();
@@ -122,7 +123,7 @@ impl ApiClient {
         request: &impl Message,
     ) -> Result<A, Status> {
         let bytes = self.request_bytes(method, request).await?;
-        A::decode(bytes).map_err(|error| self.strange(&format!("{method} is not what it should be: {error}")))
+        A::decode(bytes).map_err(|error| self.strange(&format!("failed to decode {method}: {error}")))
     }
 
     /// Sends a request once and returns the encoded response.
@@ -188,7 +189,7 @@ impl ApiClient {
         };
         let page = clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.late(&elapsed));
         let page = page.flatten().map_err(|failed| failed.status)?;
-        String::from_utf8(page.into()).map_err(|_| self.strange(&format!("{path} is not text in UTF-8")))
+        String::from_utf8(page.into()).map_err(|_| self.strange(&format!("{path} is not UTF-8 text")))
     }
 
     async fn answer(&self, method: &str, response: Response) -> Result<Bytes, ApiRequestError> {
@@ -199,13 +200,14 @@ impl ApiClient {
         let gzipped = header(&response, &CONTENT_ENCODING) == "gzip";
         let kind = header(&response, &CONTENT_TYPE).to_owned();
         if !kind.starts_with(PROTOBUF_CONTENT_TYPE) {
-            let why =
-                format!("{method} is {kind:?}, not {PROTOBUF_CONTENT_TYPE}; is there a server of profiles?");
+            let why = format!(
+                "{method} has content type {kind:?}, not {PROTOBUF_CONTENT_TYPE}; check that the URL is that of a profiling server"
+            );
             return Err(ApiRequestError::for_good(self.strange(&why)));
         }
         if let Some(missing) = response.headers().get("athanor-partial") {
-            let missing = missing.to_str().unwrap_or("it does not say what is missing");
-            eprintln!("athanor: {}: this answer is partial: {}", self.address(), harmless(missing));
+            let missing = missing.to_str().unwrap_or("the response does not name the missing data");
+            eprintln!("athanor: {}: partial response: {}", self.address(), harmless(missing));
         }
         let body = self.body(response, MAX_RESPONSE_BYTES).await?;
         if !gzipped {
@@ -221,8 +223,10 @@ impl ApiClient {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unreached(&error))? {
             if body.len() + chunk.len() > limit {
-                let why = format!("over {limit} bytes, the limit; ask for a shorter time or fewer series");
-                let message = format!("{}: the answer has {why}", self.address());
+                let excess = format!(
+                    "exceeds {limit} bytes, which is the limit; shorten the time range or narrow the selector"
+                );
+                let message = format!("{}: response {excess}", self.address());
                 return Err(ApiRequestError::for_good(Status::new(ErrorCode::TooLarge, message)));
             }
             body.extend_from_slice(&chunk);
@@ -245,14 +249,16 @@ impl ApiClient {
         let mut message = format!("{}: {}", self.address(), said(status, &body));
         match status.as_u16() {
             300..=399 => {
-                message.push_str(&format!("; it sends us to {to}, name that with --url if you trust it"))
+                message.push_str(&format!("; the server redirects to {to}, set --url to it if you trust it"))
             }
-            404 if !body.starts_with(b"{") => message.push_str(&format!("; it does not know {method}")),
-            401 => message.push_str("; see --tenant, --user and --token"),
+            404 if !body.starts_with(b"{") => {
+                message.push_str(&format!("; the server does not implement {method}"))
+            }
+            401 => message.push_str("; check --tenant, --user and --token"),
             _ => {}
         }
         if let Some(wait) = after {
-            message.push_str(&format!("; it asks to come back in {}", format_duration(wait)));
+            message.push_str(&format!("; retry after {}", format_duration(wait)));
         }
         let code =
             if status.is_redirection() { ErrorCode::Invalid } else { ErrorCode::from_http(status.as_u16()) };
@@ -265,23 +271,23 @@ impl ApiClient {
         let address = self.address();
         let message = if refuses(error) {
             format!(
-                "nothing listens at {address}; start a server there with `athanor serve`, or name another with --url or ATHANOR_URL"
+                "nothing listens on {address}; start a server with `athanor serve`, or set --url or ATHANOR_URL"
             )
         } else if error.is_connect() {
-            format!("{address} cannot be reached: {}; see --url", last_cause(error))
+            format!("failed to connect to {address}: {}; check --url", last_cause(error))
         } else {
-            format!("{address}: the connection broke: {}", last_cause(error))
+            format!("{address}: connection failed: {}", last_cause(error))
         };
         ApiRequestError { status: Status::new(ErrorCode::Unavailable, message), again: true }
     }
 
     fn late(&self, elapsed: &TimeoutElapsed) -> ApiRequestError {
-        let message = format!("{}: {elapsed}; allow more with --timeout", self.address());
+        let message = format!("{}: {elapsed}; increase --timeout", self.address());
         ApiRequestError { status: Status::new(ErrorCode::Deadline, message), again: true }
     }
 
     fn strange(&self, why: &str) -> Status {
-        Status::new(ErrorCode::Invalid, format!("{}: the answer to {}", self.address(), harmless(why)))
+        Status::new(ErrorCode::Invalid, format!("{}: invalid response: {}", self.address(), harmless(why)))
     }
 }
 
@@ -305,12 +311,12 @@ fn address(text: &str) -> Result<(Url, Option<(String, String)>), Status> {
     };
     let mut url = Url::parse(text).map_err(|error| refused(&error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(refused("it is no address of HTTP"));
+        return Err(refused("not an HTTP URL"));
     }
     let user = (url.username().to_owned(), url.password().unwrap_or_default().to_owned());
     let user = if user.0.is_empty() && user.1.is_empty() { None } else { Some(user) };
     if url.set_username("").and_then(|()| url.set_password(None)).is_err() {
-        return Err(refused("it has no host"));
+        return Err(refused("the URL has no host"));
     }
     url.set_query(None);
     url.set_fragment(None);
@@ -333,7 +339,7 @@ fn headers(remote: &RemoteArgs, in_url: Option<(String, String)>) -> Result<Head
     // Without it, servers hide labels with names that are not legacy Prometheus names.
     headers.insert(ACCEPT, HeaderValue::from_static("*/*; allow-utf8-labelnames=true"));
     let unfit = |what: &str| {
-        let message = format!("{what}: it holds characters that a header cannot; they are not shown");
+        let message = format!("{what}: value contains characters that an HTTP header cannot carry");
         Status::new(ErrorCode::Invalid, message)
     };
     // An empty environment variable counts as unset.
@@ -349,8 +355,7 @@ fn headers(remote: &RemoteArgs, in_url: Option<(String, String)>) -> Result<Head
         user.or_else(|| in_url.map(|(name, password)| format!("{}:{}", decoded(&name), decoded(&password))));
     let credentials = match (given(&remote.token), user) {
         (Some(_), Some(_)) => {
-            let message =
-                "--user and --token are both given (perhaps in the environment); a server takes one";
+            let message = "--user and --token are both set, perhaps in the environment; remove one of them";
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         (Some(token), None) => format!("Bearer {token}"),

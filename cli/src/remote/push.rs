@@ -104,7 +104,7 @@ async fn push(args: &PushArgs, client: &ApiClient, bar: &ProgressBar) -> Result<
         noted: AtomicBool::new(false),
     };
     let labels = labels(args);
-    let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.name.as_deref()));
+    let pieces = stream::iter(&args.files).map(|file| sender.prepared(file, &labels, args.metric.as_deref()));
     let mut seen = HashMap::new();
     let equal = RefCell::new(Vec::new());
     let pieces = pieces.buffered(width.get()).filter(|piece| {
@@ -147,15 +147,15 @@ fn prepare(
     metric: Option<String>,
 ) -> Result<PreparedFile, Status> {
     if file.is_dir() {
-        return Err(failure::invalid_file(file, "it is a folder; name the profiles in it"));
+        return Err(failure::invalid_file(file, "is a folder; name the files in it"));
     }
     let limits = DecodeLimits::default();
     let bytes = input::read(file, &limits)?;
     let (raw, header, is_ready) = match input::parse_content(file, &bytes, &limits)? {
         InputContent::Read(profile) => (pprof::encode(&profile), profile.header, false),
         InputContent::Recording(_) => {
-            let why = "a flight recording has several profiles, which this way of pushing cannot tell apart; POST the file \
-                       itself to /ingest?name=SERVICE&format=jfr";
+            let why = "push does not support flight recordings, which contain several profiles; POST the file to \
+                       /ingest?name=SERVICE&format=jfr";
             return Err(failure::invalid_file(file, why));
         }
         InputContent::Pprof(raw) => {
@@ -290,7 +290,7 @@ impl BatchSender<'_> {
     fn note(&self, status: &Status, wait: Duration) {
         if !self.noted.swap(true, Ordering::Relaxed) {
             let wait = format_duration(Duration::from_millis(wait.as_millis() as u64));
-            self.bar.suspend(|| eprintln!("athanor: {}; trying again in {wait}", status.message));
+            self.bar.suspend(|| eprintln!("athanor: {}; retrying in {wait}", status.message));
         }
     }
 }
@@ -341,14 +341,14 @@ fn report(
             json!({ "file": name(file), "code": status.code.name(), "message": status.message })
         });
         output.json(&json!({
-            "url": address, "service": args.service, "files": count, "stored": stored, "equal": equal, "bytes": bytes,
-            "refused": refused.collect::<Vec<_>>(), "unsent": unsent.iter().map(|file| name(file)).collect::<Vec<_>>(),
+            "url": address, "service": args.service, "files": count, "stored": stored, "duplicates": equal, "bytes": bytes,
+            "rejected": refused.collect::<Vec<_>>(), "unsent": unsent.iter().map(|file| name(file)).collect::<Vec<_>>(),
         }))?;
     } else if stored > 0 {
         let service = &args.service;
         let once = match equal {
             0 => String::new(),
-            some => format!("; {some} hold what another holds, which was sent once"),
+            some => format!("; {some} duplicates of other files were not sent"),
         };
         output.text(&format!(
             "{address}: {stored} of {count} profiles stored for {service}, {bytes} bytes{once}\n"
@@ -356,7 +356,7 @@ fn report(
     }
     let unsent_note = match unsent.len() {
         0 => String::new(),
-        some => format!("; {some} of {count} files are not known to be stored, push them again"),
+        some => format!("; {some} of {count} files may not be stored, push them again"),
     };
     let named = |(file, status): &(PathBuf, Status)| match status.message.starts_with(&name(file)) {
         true => status.clone(),
@@ -374,7 +374,7 @@ fn report(
             refused.iter().for_each(|status| eprintln!("athanor: {}", status.message));
             Err(Status::new(
                 refused[0].code,
-                format!("{some} of {count} files are not stored, the others are"),
+                format!("{some} of {count} files were rejected, the others are stored"),
             ))
         }
     }

@@ -11,15 +11,14 @@
 mod labels;
 mod profile;
 mod series;
-pub mod time_arg;
 mod types;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
 
+use crate::args::time_arg::TimeArg;
 use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
 use crate::output::{ConsoleOutput, format_rfc3339};
 use crate::remote::api_client;
-use time_arg::TimeArg;
 
 /// Runs a query against a server.
 pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
@@ -47,22 +46,22 @@ impl MillisTimeRange {
         MillisTimeRange::with(times, None, None, clock)
     }
 
-    /// Returns the time range of the arguments, with optional overrides of both ends. Without a start, the
-    /// range has the length `since` before the end.
+    /// Returns the time range of the arguments, with optional overrides of both ends.
     fn with(
         times: &TimeRangeArgs,
-        from: Option<TimeArg>,
+        since: Option<TimeArg>,
         until: Option<TimeArg>,
         clock: &Clock,
     ) -> Result<Self, Status> {
         let now = clock.wall();
-        let end = until.unwrap_or(times.until).resolve(now);
-        let start = from.or(times.from).map_or_else(|| end.minus(times.since), |from| from.resolve(now));
+        let end = until.unwrap_or(times.until).resolve_end(now);
+        let start = since.unwrap_or(times.since).resolve_start(now, end);
         if start > end || start.millis() <= 0 {
             let start = format_rfc3339(start.nanos());
             let end = format_rfc3339(end.nanos());
-            let message =
-                format!("from {start} until {end} is no span of time after 1970; see --from and --until");
+            let message = format!(
+                "time range from {start} until {end} is empty or before 1970; change --since and --until"
+            );
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         Ok(MillisTimeRange { start: start.millis(), end: end.millis() })

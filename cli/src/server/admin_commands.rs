@@ -1,39 +1,89 @@
-//! `lift`, `metastore`, `shard`, `retention`, `upload` and `settings`: commands to a running server or
-//! cluster, sent through the admin socket of a server on this machine.
+//! `flush`, `quarantine`, `metastore`, `shard` and `retention`: commands to a running server or cluster, sent
+//! through the admin socket of a server on this machine.
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use athanor_chassis::{Status, TenantId};
+use athanor_chassis::Status;
+use athanor_chassis::units::format_duration;
 use serde_json::Value;
 
 use crate::args::{
-    MetastoreArgs, MetastoreSubcommand, RetentionArgs, RetentionSubcommand, ServerConfigArgs, ShardArgs,
-    ShardSubcommand, TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand,
+    MetastoreArgs, MetastoreSubcommand, QuarantineArgs, QuarantineSubcommand, RetentionArgs,
+    RetentionSubcommand, ServerConfigArgs, ShardArgs, ShardSubcommand, VotersArgs, VotersSubcommand,
 };
 use crate::output::{ConsoleOutput, harmless};
-use crate::server::serve::call_admin;
+use crate::server::{admin_client, serve};
 
-/// Clears the quarantine of crashed queries on a server.
-pub fn clear_quarantine(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let told = call_admin(settings, "/queries/lift")?;
-    let text = format!("{} queries are no longer refused\n", told["lifted"]);
-    output.print_json_or_text(|| told.clone(), || text)
+/// Flushes the heads of a running server.
+pub fn flush(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let flushed = admin_client::send(settings, "/flush")?;
+    let number = |name: &str| flushed[name].as_u64().unwrap_or_default();
+    let text = || match number("blocks") {
+        0 => "nothing to flush\n".to_owned(),
+        blocks => format!("blocks: {blocks}, samples: {}, bytes: {}\n", number("samples"), number("bytes")),
+    };
+    output.print_json_or_text(|| flushed.clone(), text)
 }
 
-/// Runs a command about voters.
+/// Lists or clears the quarantine of queries that crashed a querier.
+pub fn quarantine(args: QuarantineArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let (response, text) = match args.command {
+        QuarantineSubcommand::List(settings) => {
+            let listed = admin_client::read(&settings, "/quarantine")?;
+            let text = quarantine_text(&listed);
+            (listed, text)
+        }
+        QuarantineSubcommand::Clear(settings) => {
+            let cleared = admin_client::send(&settings, "/quarantine/clear")?;
+            let text = format!("unblocked {} queries\n", cleared["cleared"]);
+            (cleared, text)
+        }
+    };
+    output.print_json_or_text(|| response.clone(), || text)
+}
+
+fn quarantine_text(listed: &Value) -> String {
+    let mut text =
+        format!("{:<32}  {:<11}  {:<7}  {:>7}  expires in\n", "query", "state", "cause", "crashes");
+    let field = |value: &Value| harmless(value.as_str().unwrap_or_default());
+    for query in listed["queries"].as_array().into_iter().flatten() {
+        let remaining = Duration::from_secs(query["expires_in_seconds"].as_u64().unwrap_or_default());
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:<32}  {:<11}  {:<7}  {:>7}  {}",
+            field(&query["query"]),
+            field(&query["state"]),
+            field(&query["cause"]),
+            query["crashes"].to_string(),
+            format_duration(remaining),
+        );
+    }
+    text
+}
+
+/// Runs a `metastore` subcommand.
 pub fn metastore(args: MetastoreArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    match args.command {
+        MetastoreSubcommand::Voters(args) => voters(args, output),
+        MetastoreSubcommand::Recover { exclude_node, settings } => {
+            serve::recover_catalog(exclude_node, &settings, output)
+        }
+    }
+}
+
+fn voters(args: VotersArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    let add = |node: &str| format!("/metastore/voters/add/{node}");
+    let remove = |node: &str| format!("/metastore/voters/remove/{node}");
     let voters = match args.command {
-        MetastoreSubcommand::List(settings) => call_admin(&settings, "/metastore")?,
-        MetastoreSubcommand::Add { node, settings } => {
-            call_admin(&settings, &format!("/metastore/add/{node}"))?
-        }
-        MetastoreSubcommand::Remove { node, settings } => {
-            call_admin(&settings, &format!("/metastore/remove/{node}"))?
-        }
-        MetastoreSubcommand::Replace { old, new, settings } => {
-            // The new voter is added first, so that there is never one voter less.
-            call_admin(&settings, &format!("/metastore/add/{new}"))?;
-            call_admin(&settings, &format!("/metastore/remove/{old}"))?
+        VotersSubcommand::List(settings) => admin_client::read(&settings, "/metastore/voters")?,
+        VotersSubcommand::Add { node, settings } => admin_client::send(&settings, &add(&node))?,
+        VotersSubcommand::Remove { node, settings } => admin_client::send(&settings, &remove(&node))?,
+        VotersSubcommand::Replace { old, new, settings } => {
+            // The new voter is added first, so that the number of voters never falls.
+            admin_client::send(&settings, &add(&new))?;
+            admin_client::send(&settings, &remove(&old))?
         }
     };
     output.print_json_or_text(|| voters.clone(), || voters_text(&voters))
@@ -48,30 +98,33 @@ fn voters_text(voters: &Value) -> String {
     all.map(line).collect()
 }
 
-/// Runs a command about shards.
+/// Lists, seals or abandons shards.
 pub fn shard(args: ShardArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let (told, text) = match args.command {
+    let (response, text) = match args.command {
         ShardSubcommand::List(settings) => {
-            let shards = call_admin(&settings, "/shards")?;
+            let shards = admin_client::read(&settings, "/shards")?;
             let text = shards_text(&shards);
             (shards, text)
         }
         ShardSubcommand::Seal { shard, settings } => {
-            let told = call_admin(&settings, &format!("/shards/seal/{shard}"))?;
-            (told, format!("shard {shard} seals; athanor shard list shows its successor\n"))
+            let response = admin_client::send(&settings, &format!("/shards/seal/{shard}"))?;
+            let text = format!("sealing shard {shard}; `athanor shard list` shows its successor\n");
+            (response, text)
         }
         ShardSubcommand::Abandon { shard, settings, .. } => {
-            let told = call_admin(&settings, &format!("/shards/abandon/{shard}"))?;
-            (told, format!("shard {shard} is given up; answers say so as long as blocks are kept\n"))
+            let response = admin_client::send(&settings, &format!("/shards/abandon/{shard}"))?;
+            let text =
+                format!("abandoned shard {shard}; responses report the data loss until the retention ends\n");
+            (response, text)
         }
     };
-    output.print_json_or_text(|| told.clone(), || text)
+    output.print_json_or_text(|| response.clone(), || text)
 }
 
 fn shards_text(shards: &Value) -> String {
     let mut text =
         format!("{:>5} {:>6} {:>5}  {:<10} {:<20} members\n", "shard", "slot", "epoch", "phase", "leader");
-    let name = |value: &Value| harmless(value["name"].as_str().unwrap_or("nobody"));
+    let name = |value: &Value| harmless(value["name"].as_str().unwrap_or("none"));
     for shard in shards["shards"].as_array().into_iter().flatten() {
         let members = shard["members"].as_array().into_iter().flatten();
         let members: Vec<String> = members.map(name).collect();
@@ -90,18 +143,18 @@ fn shards_text(shards: &Value) -> String {
     text
 }
 
-/// Runs a command about the removal of blocks by age.
+/// Shows or controls the removal of blocks by age.
 pub fn retention(args: RetentionArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (report, text) = match args.command {
         RetentionSubcommand::Status(settings) => {
-            let report = call_admin(&settings, "/retention")?;
+            let report = admin_client::read(&settings, "/retention")?;
             let text = retention_text(&report);
             (report, text)
         }
         RetentionSubcommand::Apply(settings) => {
-            let report = call_admin(&settings, "/retention/apply")?;
+            let report = admin_client::send(&settings, "/retention/apply")?;
             let text =
-                format!("{} blocks expired; athanor retention restore brings them back\n", report["expired"]);
+                format!("expired {} blocks; `athanor retention restore` restores them\n", report["expired"]);
             (report, text)
         }
         RetentionSubcommand::Restore { block, settings } => {
@@ -109,14 +162,14 @@ pub fn retention(args: RetentionArgs, output: &ConsoleOutput) -> Result<(), Stat
                 Some(block) => format!("/retention/restore/{block}"),
                 None => "/retention/restore".to_owned(),
             };
-            let report = call_admin(&settings, &path)?;
-            let text = format!("{} blocks are listed again\n", report["restored"]);
+            let report = admin_client::send(&settings, &path)?;
+            let text = format!("restored {} blocks\n", report["restored"]);
             (report, text)
         }
         RetentionSubcommand::ConfirmClock(settings) => {
-            let report = call_admin(&settings, "/retention/confirm-clock")?;
+            let report = admin_client::send(&settings, "/retention/confirm-clock")?;
             let time = harmless(report["catalog_time"].as_str().unwrap_or_default());
-            (report, format!("the catalog's time is {time}\n"))
+            (report, format!("catalog time is {time}\n"))
         }
     };
     output.print_json_or_text(|| report.clone(), || text)
@@ -125,93 +178,18 @@ pub fn retention(args: RetentionArgs, output: &ConsoleOutput) -> Result<(), Stat
 fn retention_text(report: &Value) -> String {
     let text = |value: &Value| harmless(value.as_str().unwrap_or_default());
     let mut lines = format!(
-        "catalog's time  {}\nthis clock      {}\nblocks          {}\noverdue         {}\nrestorable      {}\n",
+        "catalog time  {}\nwall clock    {}\nblocks        {}\noverdue       {}\nrestorable    {}\n",
         text(&report["catalog_time"]),
         text(&report["wall_time"]),
         report["blocks"],
         report["overdue"],
         report["restorable"],
     );
-    for block in report["expired"].as_array().into_iter().flatten() {
+    for block in report["expired_blocks"].as_array().into_iter().flatten() {
         // Writing to a string cannot fail.
-        let _ = writeln!(lines, "{}  expired {}", text(&block["block"]), text(&block["expired"]));
+        let _ = writeln!(lines, "{}  expired {}", text(&block["block"]), text(&block["expired_at"]));
     }
     lines
-}
-
-/// Lists or deletes uploads.
-pub fn upload(args: UploadArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    match args.command {
-        UploadSubcommand::List { tenant, settings } => {
-            let listed =
-                call_admin(&settings, &path("/uploads", &[("tenant", tenant_text(tenant.as_ref()))]))?;
-            output.print_json_or_text(|| listed.clone(), || rows_text(&listed, "uploads"))
-        }
-        UploadSubcommand::Delete { tenant, selection, settings } => {
-            let parameters = [
-                ("tenant", Some(tenant.as_str())),
-                ("build_id", selection.build_id.as_deref()),
-                ("id", selection.id.as_deref()),
-                ("all", selection.all.then_some("true")),
-            ];
-            let told = call_admin(&settings, &path("/uploads/delete", &parameters))?;
-            output
-                .print_json_or_text(|| told.clone(), || format!("{} uploads were deleted\n", told["deleted"]))
-        }
-    }
-}
-
-/// Lists or deletes the settings of tenants.
-pub fn tenant_settings(args: TenantSettingsArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    match args.command {
-        TenantSettingsSubcommand::List { tenant, settings } => {
-            let listed =
-                call_admin(&settings, &path("/settings", &[("tenant", tenant_text(tenant.as_ref()))]))?;
-            output.print_json_or_text(|| listed.clone(), || rows_text(&listed, "settings"))
-        }
-        TenantSettingsSubcommand::Delete { tenant, selection, settings } => {
-            let parameters = [
-                ("tenant", Some(tenant.as_str())),
-                ("name", selection.name.as_deref()),
-                ("all", selection.all.then_some("true")),
-            ];
-            let told = call_admin(&settings, &path("/settings/delete", &parameters))?;
-            output.print_json_or_text(
-                || told.clone(),
-                || format!("{} settings were deleted\n", told["deleted"]),
-            )
-        }
-    }
-}
-
-fn tenant_text(tenant: Option<&TenantId>) -> Option<&str> {
-    tenant.map(TenantId::as_str)
-}
-
-fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
-    let mut query = form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
-    for (name, value) in parameters.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
-        query.append_pair(name, value);
-    }
-    query.finish()
-}
-
-/// Formats one line per row: its bytes, then its other fields.
-fn rows_text(listed: &Value, name: &str) -> String {
-    let mut text = String::new();
-    for row in listed[name].as_array().into_iter().flatten() {
-        let _ = write!(text, "{:>14} bytes", row["bytes"].to_string());
-        for (field, value) in row.as_object().into_iter().flatten().filter(|(field, _)| *field != "bytes") {
-            let shown = value.as_str().map_or_else(|| value.to_string(), harmless);
-            let _ = write!(text, "  {field} {shown}");
-        }
-        text.push('\n');
-    }
-    let _ = writeln!(text, "{:>14} bytes in all", listed["bytes"].to_string());
-    if listed["left_out"] != 0 {
-        let _ = writeln!(text, "{} smaller ones are not shown", listed["left_out"]);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -221,18 +199,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_show_bytes_first_and_what_is_left_out() {
-        let row = json!({ "kind": "adhoc", "tenant": "a", "name": "x\u{1b}[1m", "files": 1, "bytes": 12 });
-        let text = rows_text(&json!({ "uploads": [row], "bytes": 20, "left_out": 3 }), "uploads");
-        assert!(text.starts_with("            12 bytes  "), "{text}");
-        assert!(text.contains("tenant a") && !text.contains('\u{1b}'), "{text}");
-        assert!(text.ends_with("            20 bytes in all\n3 smaller ones are not shown\n"), "{text}");
-        let parameters = [("tenant", Some("a&b c")), ("id", None), ("all", Some("true"))];
-        assert_eq!(path("/x", &parameters), "/x?tenant=a%26b+c&all=true");
+    fn quarantine_table_shows_state_and_expiry() {
+        let query = json!({
+            "query": "00000000000000000000000000000005", "state": "quarantined", "cause": "panic", "crashes": 2,
+            "expires_in_seconds": 90,
+        });
+        let text = quarantine_text(&json!({ "queries": [query] }));
+        let row = "00000000000000000000000000000005  quarantined  panic          2  1m30s\n";
+        assert!(text.ends_with(row), "{text}");
     }
 
     #[test]
-    fn people_see_names() {
+    fn tables_show_names_of_nodes() {
         let shard = json!({
             "shard": 7, "slot": 6, "epoch": 1, "phase": "open", "leader": { "name": "i1" },
             "members": [{ "name": "i1" }, { "name": "i2" }],

@@ -1,4 +1,4 @@
-//! Serve command, and commands that talk to a running server on the same folder.
+//! `serve`, `config` and `metastore recover`: commands that use the settings of a server in this process.
 
 use std::future::Future;
 use std::path::Path;
@@ -13,13 +13,11 @@ use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, Telemetry, Tenan
 use athanor_ingester::{RelabelRulesError, find_relabel_errors};
 use athanor_server::http::HttpListener;
 use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
-use athanor_server::{
-    NodeDeps, ServerConfig, ServerNode, SettingError, StartError, rebuild_catalog, send_admin_request,
-};
+use athanor_server::{NodeDeps, ServerConfig, ServerNode, SettingError, StartError, rebuild_catalog};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::{CatalogArgs, CatalogSubcommand, ServeArgs, ServerConfigArgs};
+use crate::args::{ServeArgs, ServerConfigArgs};
 use crate::failure;
 use crate::output::ConsoleOutput;
 
@@ -28,60 +26,43 @@ const OVERRIDES_RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Runs a server until it receives a stop signal.
 pub fn run(args: &ServeArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let (loaded, overrides) = checked(&args.settings, args.target.as_deref())?;
+    let (loaded, overrides) = load_valid_config(&args.settings, args.target.as_deref())?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors)
         .map_err(|error| Status::from_error(&error))?;
-    warn_of_left_out(&overrides);
+    warn_of_ignored_limits(&overrides);
     block_on(serve(loaded, overrides))
 }
 
-/// Rebuilds a lost catalog from the blocks in the bucket.
-pub fn run_catalog_command(args: CatalogArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let CatalogSubcommand::Rebuild { without, settings } = args.command;
-    let (loaded, _) = checked(&settings, None)?;
+/// Recovers a lost catalog from the bucket and the logs of the ingesters, without the excluded nodes.
+pub fn recover_catalog(
+    exclude_nodes: Vec<u64>,
+    settings: &ServerConfigArgs,
+    output: &ConsoleOutput,
+) -> Result<(), Status> {
+    let (loaded, _) = load_valid_config(settings, None)?;
     Telemetry::start(&loaded.value.telemetry, output.log_colors)
         .map_err(|error| Status::from_error(&error))?;
     let config = loaded.value;
-    let told = block_on(async {
-        let failed = |error: StartError| of_folder(&config.data, &error);
+    let report = block_on(async {
+        let failed = |error: StartError| start_error(&config.data, &error);
         let system = NodeDeps::local(&config).map_err(failed)?;
-        rebuild_catalog(&config, system, without.into_iter().collect()).await.map_err(failed)
+        rebuild_catalog(&config, system, exclude_nodes.into_iter().collect()).await.map_err(failed)
     })?;
-    output.print_json_or_text(|| json!({ "rebuilt": told }), || told.clone())
+    output.print_json_or_text(|| json!({ "report": report }), || report.clone())
 }
 
 /// Prints the effective settings.
 pub fn show(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let (loaded, _) = checked(settings, None)?;
+    let (loaded, _) = load_valid_config(settings, None)?;
     let all = || {
-        let one = |setting: EffectiveSetting| json!({ "setting": setting.path, "value": setting.value, "from": from(&setting.origin) });
-        Value::Array(loaded.effective_settings().into_iter().map(one).collect())
+        let row = |setting: EffectiveSetting| json!({ "setting": setting.path, "value": setting.value, "source": source_text(&setting.origin) });
+        Value::Array(loaded.effective_settings().into_iter().map(row).collect())
     };
-    output.print_json_or_text(all, || explained(&loaded))
-}
-
-/// Flushes the heads of a running server.
-pub fn flush_heads(settings: &ServerConfigArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let written = call_admin(settings, "/cut")?;
-    let number = |name: &str| written[name].as_u64().unwrap_or_default();
-    let text = || match number("blocks") {
-        0 => "nothing to cut\n".to_owned(),
-        blocks => format!("blocks: {blocks}, samples: {}, bytes: {}\n", number("samples"), number("bytes")),
-    };
-    output.print_json_or_text(|| written.clone(), text)
-}
-
-/// Sends an admin request to the server on a folder.
-pub fn call_admin(settings: &ServerConfigArgs, path: &str) -> Result<Value, Status> {
-    let data = load(settings, None)?.value.data;
-    let answer = block_on(async move { send_admin_request(&data, path).await })?;
-    serde_json::from_str(&answer).map_err(|error| {
-        Status::new(ErrorCode::Internal, format!("the server's answer is not JSON: {error}"))
-    })
+    output.print_json_or_text(all, || settings_text(&loaded))
 }
 
 /// Loads and validates the settings and the limit overrides. The error lists all problems.
-fn checked(
+fn load_valid_config(
     settings: &ServerConfigArgs,
     target: Option<&str>,
 ) -> Result<(LoadedConfig<ServerConfig>, LimitOverrides), Status> {
@@ -107,11 +88,15 @@ fn checked(
     match (loaded, ConfigError::from_errors(errors)) {
         (Some(loaded), None) => Ok((loaded, overrides)),
         (_, Some(error)) => Err(failure::settings_error(&error)),
-        (None, None) => Err(Status::new(ErrorCode::Internal, "settings were not read")),
+        (None, None) => Err(Status::new(ErrorCode::Internal, "failed to read settings")),
     }
 }
 
-fn load(settings: &ServerConfigArgs, target: Option<&str>) -> Result<LoadedConfig<ServerConfig>, Status> {
+/// Loads the settings without checking that a server accepts them.
+pub fn load_config(
+    settings: &ServerConfigArgs,
+    target: Option<&str>,
+) -> Result<LoadedConfig<ServerConfig>, Status> {
     let loaded = sources(settings, target).and_then(ConfigSources::load);
     loaded.map_err(|error| failure::settings_error(&error))
 }
@@ -128,14 +113,14 @@ fn sources(settings: &ServerConfigArgs, target: Option<&str>) -> Result<ConfigSo
     sources.with_environment(process_environment()).with_flags(flags.iter().map(String::as_str))
 }
 
-fn explained(loaded: &LoadedConfig<ServerConfig>) -> String {
+fn settings_text(loaded: &LoadedConfig<ServerConfig>) -> String {
     let line = |setting: EffectiveSetting| {
-        format!("{} = {}  # {}\n", setting.path, setting.value, from(&setting.origin))
+        format!("{} = {}  # {}\n", setting.path, setting.value, source_text(&setting.origin))
     };
     loaded.effective_settings().into_iter().map(line).collect()
 }
 
-fn from(origin: &SettingSource) -> String {
+fn source_text(origin: &SettingSource) -> String {
     match origin {
         SettingSource::Default => "default".to_owned(),
         SettingSource::File(path) => path.display().to_string(),
@@ -147,9 +132,8 @@ fn from(origin: &SettingSource) -> String {
 /// Runs a future on a new multi-threaded runtime.
 pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R, Status> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Status::new(ErrorCode::Unavailable, format!("threads cannot be started: {error}"))
-    })?;
+    let runtime = runtime
+        .map_err(|error| Status::new(ErrorCode::Unavailable, format!("failed to start threads: {error}")))?;
     let done = runtime.block_on(future);
     // A blocked thread, for example in a name lookup, does not delay the exit.
     runtime.shutdown_background();
@@ -157,7 +141,7 @@ pub fn block_on<F: Future<Output = Result<R, Status>>, R>(future: F) -> Result<R
 }
 
 async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) -> Result<(), Status> {
-    let settings: Arc<str> = explained(&loaded).into();
+    let settings: Arc<str> = settings_text(&loaded).into();
     for setting in loaded.effective_settings() {
         if let (SettingSource::File(file), true) =
             (&setting.origin, SECRET_SETTINGS.contains(&setting.path.as_str()))
@@ -170,12 +154,12 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
     let net = LocalNet::new(Clock::system());
     let listener =
         HttpListener::bind(&net, &config.listen).await.map_err(|error| Status::from_error(&error))?;
-    let failed = |error: StartError| of_folder(&config.data, &error);
+    let failed = |error: StartError| start_error(&config.data, &error);
     let system = NodeDeps::local(&config).map_err(failed)?;
     let clock = system.clock.clone();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
-        return Err(Status::new(ErrorCode::Unavailable, "signals cannot be received"));
+        return Err(Status::new(ErrorCode::Unavailable, "failed to register signal handlers"));
     };
     let node = tokio::select! {
         started = ServerNode::start_on(listener, &config, system, overrides.clone(), settings) => {
@@ -184,7 +168,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
     };
-    eprintln!("athanor serves at http://{}", node.address());
+    eprintln!("athanor listens on http://{}", node.address());
     let delay = loop {
         tokio::select! {
             _ = terminate.recv() => break config.shutdown_delay,
@@ -195,25 +179,25 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
         if let Some(path) = &config.runtime_config
             && let Err(error) = reload(&overrides, path)
         {
-            tracing::warn!(error = %Status::from_error(&error), "the limits stay as they were");
+            tracing::warn!(error = %Status::from_error(&error), "failed to reload limit overrides, keeping the previous ones");
         }
-        warn_of_left_out(&overrides);
+        warn_of_ignored_limits(&overrides);
     };
-    let haste = node.force_stop();
+    let force_stop = node.force_stop();
     let mut stopping = std::pin::pin!(node.stop_after(delay));
     loop {
         tokio::select! {
             stopped = &mut stopping => return stopped,
-            _ = terminate.recv() => haste.notify_waiters(),
-            _ = interrupt.recv() => haste.notify_waiters(),
+            _ = terminate.recv() => force_stop.notify_waiters(),
+            _ = interrupt.recv() => force_stop.notify_waiters(),
         }
     }
 }
 
 /// Converts the error of a failed start and adds the folder if the error concerns it.
-fn of_folder(data: &Path, error: &StartError) -> Status {
+fn start_error(data: &Path, error: &StartError) -> Status {
     let mut status = Status::from_error(error);
-    let says_so = matches!(
+    let names_it = matches!(
         error,
         StartError::Folder(_)
             | StartError::Listener(_)
@@ -222,7 +206,7 @@ fn of_folder(data: &Path, error: &StartError) -> Status {
             | StartError::Token(_)
             | StartError::Task(_)
     );
-    if !says_so {
+    if !names_it {
         status.message = format!("{}: {}", data.display(), status.message);
     }
     status
@@ -240,9 +224,9 @@ fn reload(overrides: &LimitOverrides, path: &Path) -> Result<(), ConfigError> {
 }
 
 /// Warns once of each setting in the overrides file that this server does not support.
-fn warn_of_left_out(overrides: &LimitOverrides) {
+fn warn_of_ignored_limits(overrides: &LimitOverrides) {
     for setting in overrides.take_ignored_settings() {
         let way_out = if setting.contains("retention") { "; set `retention` for all tenants" } else { "" };
-        tracing::warn!(setting, "limit of another server is ignored, it has no meaning here{way_out}");
+        tracing::warn!(setting, "ignored unsupported limit in the overrides file{way_out}");
     }
 }

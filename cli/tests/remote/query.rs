@@ -101,7 +101,7 @@ fn top_is_the_table_of_files() {
         "top",
         "--selector",
         "{service_name=\"x\"}",
-        "--from",
+        "--since",
         "1700000000",
         "--until",
         "1700003600",
@@ -136,7 +136,7 @@ fn a_type_is_chosen_aloud_or_asked_for() {
     let server = server();
     let (code, _, err) = run(&["query", "top"], &server.url);
     assert_eq!(code, 0);
-    assert!(err.contains(&format!("showing {CPU}; --type chooses one of 2 others")), "{err}");
+    assert!(err.contains(&format!("showing {CPU}; --type selects one of 2 other types")), "{err}");
     let (code, _, err) = run(&["query", "top", "--type", "cpuu"], &server.url);
     assert!(code == 66 && err.contains("did you mean cpu?") && err.contains(OTHERS[1]), "{err}");
     let wrong = "process_cpu:cpu:nanosecond:cpu:nanoseconds";
@@ -144,13 +144,13 @@ fn a_type_is_chosen_aloud_or_asked_for() {
     assert!(code == 66 && err.contains(&format!("did you mean {CPU}?")), "{err}");
     let args = ["query", "top", "--type", CPU, "--selector", "{pod=\"nobody\"}"];
     let (code, _, err) = run(&args, &server.url);
-    assert!(code == 66 && err.contains("there are no profiles of") && err.contains("see --since"), "{err}");
+    assert!(code == 66 && err.contains("no profiles of") && err.contains("change --since"), "{err}");
     let several = Server::start(|_, _| {
         let types = OTHERS.map(|id| ProfileType { id: id.into(), ..ProfileType::default() });
         Answer::of(&ProfileTypesResponse { profile_types: types.into(), ..Default::default() })
     });
     let (code, _, err) = run(&["query", "top"], &several.url);
-    assert!(code == 65 && err.contains("choose one with --type") && err.contains(OTHERS[0]), "{err}");
+    assert!(code == 65 && err.contains("select one with --type") && err.contains(OTHERS[0]), "{err}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn flame_graphs_are_drawn_and_written() {
 #[test]
 fn series_are_shown_the_largest_first() {
     let server = server();
-    let times = ["--from", "1700000000", "--until", "1700000120"];
+    let times = ["--since", "1700000000", "--until", "1700000120"];
     let args = ["query", "series", "--type", CPU, "--by", "pod", "--step", "1m", "--limit", "5"];
     let args = [&args[..], &["--aggregation", "average"], &times].concat();
     let (code, out, err) = run(&args, &server.url);
@@ -198,7 +198,7 @@ fn series_are_shown_the_largest_first() {
 fn two_selections_are_compared() {
     let server = server();
     let sides = ["--left", "{v=\"old\"}", "--right", "{v=\"new\"}"];
-    let times = ["--left-from", "1700000000", "--left-until", "1700000060", "--since", "5m"];
+    let times = ["--left-since", "1700000000", "--left-until", "1700000060", "--since", "5m"];
     let args = [&["query", "diff", "--type", "cpu"][..], &sides, &times].concat();
     let (code, out, err) = run(&args, &server.url);
     assert_eq!((code, err.as_str()), (0, ""));
@@ -215,7 +215,7 @@ fn two_selections_are_compared() {
         (Some("work"), Some(2_000_000_000))
     );
     let (code, _, err) = run(&["query", "diff"], &server.url);
-    assert!(code == 65 && err.contains("both sides are the same"), "{err}");
+    assert!(code == 65 && err.contains("both sides are equal"), "{err}");
 }
 
 #[test]
@@ -236,14 +236,17 @@ fn whatever_goes_wrong_is_told_with_a_way_out() {
     let (code, err) = one(|| Answer(200, vec![("content-type", "text/html".into())], b"<html>".to_vec()));
     assert!(code == 65 && err.contains("\"text/html\", not application/proto"), "{err}");
     let (code, err) = one(|| Answer(404, vec![], b"404 page not found".to_vec()));
-    assert!(code == 66 && err.contains("it does not know querier.v1.QuerierService/ProfileTypes"), "{err}");
+    assert!(
+        code == 66 && err.contains("the server does not implement querier.v1.QuerierService/ProfileTypes"),
+        "{err}"
+    );
     let (code, err) = one(|| Answer(302, vec![("location", "http://elsewhere.example/".into())], vec![]));
-    assert!(code == 65 && err.contains("it sends us to http://elsewhere.example/"), "{err}");
+    assert!(code == 65 && err.contains("the server redirects to http://elsewhere.example/"), "{err}");
     let (code, err) = one(|| Answer(200, vec![("content-type", "application/proto".into())], vec![0xff; 9]));
-    assert!(code == 65 && err.contains("not what it should be"), "{err}");
+    assert!(code == 65 && err.contains("failed to decode"), "{err}");
     let (code, err) = one(|| Answer::error(503, "unavailable", "starting").with("retry-after", "7"));
-    assert!(code == 69 && err.contains("it asks to come back in 7s"), "{err}");
+    assert!(code == 69 && err.contains("retry after 7s"), "{err}");
     assert_eq!(run(&["query", "types", "--since", "soon"], &url).0, 64);
     assert_eq!(run(&["query", "types", "--selector", "{a=}"], &url).0, 64);
-    assert_eq!(run(&["query", "types", "--from", "2024-01-02", "--until", "2024-01-01"], &url).0, 65);
+    assert_eq!(run(&["query", "types", "--since", "2024-01-02", "--until", "2024-01-01"], &url).0, 65);
 }

@@ -13,7 +13,7 @@ use super::LogIdentity;
 pub enum LogError {
     /// The disk has less free space than the reserve.
     #[error(
-        "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor cut` lets the log give up what it holds",
+        "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor flush` frees log space",
         .free.to_approximate_string()
     )]
     Full {

@@ -22,7 +22,7 @@ pub fn command(cluster: &TestCluster, node: &str, arguments: &[&str]) -> Result<
 
 /// Runs a command about voters; gives their names, or why it failed.
 fn voters(cluster: &TestCluster, arguments: &[&str]) -> Result<BTreeSet<String>, String> {
-    let told = command(cluster, "i", &[&["metastore"], arguments].concat())?;
+    let told = command(cluster, "i", &[&["metastore", "voters"], arguments].concat())?;
     Ok(told.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect())
 }
 
@@ -64,9 +64,9 @@ async fn voters_come_and_go_by_command() {
     }
     assert_eq!(voters(&cluster, &["remove", more]), Ok(voting.clone()));
     for (arguments, why) in [
-        (["add", "i"], "i is no metastore: its target does not say so"),
-        (["add", "m9"], "no node is called m9; there are"),
-        (["remove", "m9"], "no node is called m9; there are"),
+        (["add", "i"], "node i is not a metastore; add metastore to its target"),
+        (["add", "m9"], "no node has the name or id m9; known nodes"),
+        (["remove", "m9"], "no node has the name or id m9; known nodes"),
     ] {
         let refused = voters(&cluster, &arguments).unwrap_err();
         assert!(refused.contains(why), "{arguments:?}: {refused}");

@@ -119,16 +119,16 @@ async fn a_shard_is_given_up_by_command_and_does_not_come_back() {
         command(cluster, "m", &[&["shard", "abandon", &shard], accepted].concat())
     };
     let told = give_up(&cluster, LOST, &[]).unwrap_err();
-    assert!(told.contains("--accept-loss"), "{told}");
-    let told = give_up(&cluster, OTHER, &["--accept-loss"]).unwrap_err();
+    assert!(told.contains("--accept-data-loss"), "{told}");
+    let told = give_up(&cluster, OTHER, &["--accept-data-loss"]).unwrap_err();
     assert!(told.contains("only a lost or sealed shard can be abandoned"), "{told}");
     assert!(!is_over(&cluster.node("m").roles().views.current()), "nothing of it was done");
     let listed = command(&cluster, "m", &["shard", "list"]).unwrap();
     assert!(listed.lines().any(|line| line.contains(" lost at watermark ")), "{listed}");
 
-    let told = give_up(&cluster, LOST, &["--accept-loss"]).unwrap();
-    assert_eq!(told, "shard 1 is given up; answers say so as long as blocks are kept\n");
-    assert_eq!(give_up(&cluster, LOST, &["--accept-loss"]), Ok(told), "a second time nothing happens");
+    let told = give_up(&cluster, LOST, &["--accept-data-loss"]).unwrap();
+    assert_eq!(told, "abandoned shard 1; responses report the data loss until the retention ends\n");
+    assert_eq!(give_up(&cluster, LOST, &["--accept-data-loss"]), Ok(told), "a second time nothing happens");
     cluster.wait_for_view("it is over", is_over).await;
     let (missing, _) = oracle.check_part(&cluster, 0).await;
     assert!(missing.contains("1 shards were abandoned with profiles that lie in no block"), "{missing}");

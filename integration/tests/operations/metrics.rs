@@ -63,7 +63,7 @@ fn work(server: &TestServer) {
     let query = "process_cpu:cpu:nanoseconds:cpu:nanoseconds%7B%7D";
     let render = format!("/pyroscope/render?query={query}&from=now-1h&until=now");
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
-    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).unwrap();
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
     assert_eq!(server.get(&render, &[tenant("a")]).status, 200);
     assert_eq!(server.get("/nowhere", &[]).status, 404);
@@ -143,8 +143,9 @@ fn what_happened_is_counted() {
 #[test]
 fn crashed_queries_may_be_lifted() {
     let server = TestServer::start(|_| {});
-    let lifted = server.runtime.block_on(send_admin_request(server.folder.path(), "/queries/lift")).unwrap();
-    assert_eq!(lifted, r#"{"lifted":0}"#);
+    let cleared =
+        server.runtime.block_on(send_admin_request(server.folder.path(), "/quarantine/clear")).unwrap();
+    assert_eq!(cleared, r#"{"cleared":0}"#);
     server.runtime.block_on(server.node.stop()).unwrap();
 }
 

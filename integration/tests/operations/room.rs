@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, ComputePool, Disk, compute, observability::process};
 use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer, send_request};
-use athanor_server::send_admin_request;
+use athanor_server::{read_admin_resource, send_admin_request};
 use serde_json::Value;
 
 const PUSH: &str = "POST /ingest?name=shop.cpu";
@@ -128,9 +128,13 @@ fn uploads_are_refused_before_profiles() {
 #[test]
 fn administrators_list_and_delete_what_tenants_keep() {
     let server = TestServer::start(|config| config.multitenancy_enabled = true);
-    let admin = |path: &str| -> Value {
-        let told = server.runtime.block_on(send_admin_request(server.folder.path(), path)).unwrap();
-        serde_json::from_str(&told).unwrap()
+    let list = |path: &str| -> Value {
+        let listed = server.runtime.block_on(read_admin_resource(server.folder.path(), path)).unwrap();
+        serde_json::from_str(&listed).unwrap()
+    };
+    let delete = |path: &str| -> Value {
+        let deleted = server.runtime.block_on(send_admin_request(server.folder.path(), path)).unwrap();
+        serde_json::from_str::<Value>(&deleted).unwrap()["deleted"].clone()
     };
     for tenant in ["a", "b"] {
         let post = |path: &str, body: &[u8]| {
@@ -142,24 +146,24 @@ fn administrators_list_and_delete_what_tenants_keep() {
         post(UPLOAD, PROFILE);
         post("/settings.v1.SettingsService/Set", br#"{"setting":{"name":"maxNodes","value":"100"}}"#);
     }
-    let count = |path: &str, name: &str| admin(path)[name].as_array().unwrap().len();
+    let count = |path: &str, name: &str| list(path)[name].as_array().unwrap().len();
     assert_eq!((count("/uploads", "uploads"), count("/settings", "settings")), (4, 2));
-    let of_a = admin("/uploads?tenant=a");
+    let of_a = list("/uploads?tenant=a");
     let named = |field: &str| {
         let rows = of_a["uploads"].as_array().unwrap().iter();
         rows.filter_map(|row| row[field].as_str()).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!((named("build_id"), named("name")), (vec!["0123abcd".to_owned()], vec!["mine".to_owned()]));
-    assert_eq!(admin("/settings?tenant=a")["settings"][0]["name"], "setting/maxNodes");
-    assert_eq!(admin("/settings/delete?tenant=a&name=setting/other")["deleted"], 0);
-    assert_eq!(admin("/settings/delete?tenant=a&name=setting/maxNodes")["deleted"], 1);
-    assert_eq!(admin("/uploads/delete?tenant=a&build_id=0123abcd")["deleted"], 1);
-    assert_eq!(admin("/uploads/delete?tenant=a&all=true")["deleted"], 1);
+    assert_eq!(list("/settings?tenant=a")["settings"][0]["name"], "setting/maxNodes");
+    assert_eq!(delete("/settings/delete?tenant=a&name=setting/other"), 0);
+    assert_eq!(delete("/settings/delete?tenant=a&name=setting/maxNodes"), 1);
+    assert_eq!(delete("/uploads/delete?tenant=a&build_id=0123abcd"), 1);
+    assert_eq!(delete("/uploads/delete?tenant=a&all=true"), 1);
     assert_eq!((count("/uploads", "uploads"), count("/settings", "settings")), (2, 1), "those of b");
     for wrong in
         ["/uploads/delete?all=true", "/uploads/delete?tenant=a", "/settings/delete?tenant=a%2Fb&all=true"]
     {
         let refused = server.runtime.block_on(send_admin_request(server.folder.path(), wrong)).unwrap_err();
-        assert!(refused.message.contains("the server refused"), "{wrong}: {refused}");
+        assert!(refused.message.contains("the server rejected the request"), "{wrong}: {refused}");
     }
 }

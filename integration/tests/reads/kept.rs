@@ -153,7 +153,7 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     for number in 0..3 {
         store(server.address, "acme", number);
         if number < 2 {
-            server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).unwrap();
+            server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).unwrap();
         }
     }
     let record = |tenant: &str, id: &str, more: &[(&str, &str)]| {

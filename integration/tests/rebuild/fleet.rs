@@ -163,7 +163,8 @@ impl Fleet {
         }
         let shards = get(some, "/shards.json").and_then(|text| serde_json::from_str::<Value>(&text).ok());
         let shards = shards.unwrap_or_default();
-        let serve = shards["shards"].as_array().into_iter().flatten().filter(|shard| shard["serves"] == true);
+        let serve =
+            shards["shards"].as_array().into_iter().flatten().filter(|shard| shard["serving"] == true);
         let is_led = |shard: &&Value| shard["phase"] == "open" && shard["leader"]["node"].is_string();
         let numbers = |shard: &Value| (shard["slot"].as_u64().unwrap(), shard["epoch"].as_u64().unwrap());
         let mut found: Vec<(u64, u64)> = serve.filter(is_led).map(numbers).collect();

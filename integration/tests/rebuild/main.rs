@@ -1,4 +1,4 @@
-//! A cluster whose catalogue lost the disks of all its voters is put together again by `athanor catalogue rebuild`, and every
+//! A cluster whose catalogue lost the disks of all its voters is put together again by `athanor metastore recover`, and every
 //! sum is what it was [INV-16].
 //!
 //! Real processes, killed. When that happens, some profiles lie in blocks and some in logs only; one shard was followed by
@@ -19,7 +19,7 @@ const INGESTERS: [&str; 3] = ["ingester-a", "ingester-b", "ingester-c"];
 
 fn cut(fleet: &Fleet) {
     for name in INGESTERS {
-        fleet.command(&["cut", "--data", &fleet.data(name)]);
+        fleet.command(&["flush", "--data", &fleet.data(name)]);
     }
 }
 
@@ -43,9 +43,9 @@ fn all_is_there_once_after_all_voters_lost_their_disks() {
     let litter = bucket::litter(&fleet.bucket());
     fleet.wipe(&METASTORES);
     fleet.start(&INGESTERS);
-    let said = fleet.command(&["catalogue", "rebuild", "--config", &fleet.config(METASTORES[0])]);
+    let said = fleet.command(&["metastore", "recover", "--config", &fleet.config(METASTORES[0])]);
     for block in litter.odd {
-        assert!(said.contains(&format!("left out: block {block}")), "{block} is not told:\n{said}");
+        assert!(said.contains(&format!("skipped: block {block}")), "{block} is not told:\n{said}");
     }
     assert!(!said.contains("lost"), "{said}");
 
@@ -59,6 +59,7 @@ fn all_is_there_once_after_all_voters_lost_their_disks() {
     cut(&fleet);
     ledger.compare(&fleet, &INGESTERS);
     fleet.until("three vote", |fleet| {
-        fleet.command(&["metastore", "list", "--data", &fleet.data(METASTORES[0])]).lines().count() == 3
+        fleet.command(&["metastore", "voters", "list", "--data", &fleet.data(METASTORES[0])]).lines().count()
+            == 3
     });
 }

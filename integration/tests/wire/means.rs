@@ -97,6 +97,6 @@ fn points_are_those_of_all_uploads() {
         }
     };
     compare("from memory");
-    server.runtime.block_on(send_admin_request(server.folder.path(), "/cut")).expect("heads are cut");
+    server.runtime.block_on(send_admin_request(server.folder.path(), "/flush")).expect("heads are cut");
     compare("from blocks");
 }

@@ -37,9 +37,15 @@ pub async fn rebuild_catalog(
 ) -> Result<String, StartError> {
     let refused = |why: &str| StartError::Rebuild(Status::new(ErrorCode::Conflict, why));
     if !config.target.has(RoleName::Metastore) {
-        return Err(refused("target does not say metastore: a node that votes has the catalogue"));
+        return Err(refused(
+            "target does not include metastore; run the command with the settings of a metastore",
+        ));
     }
-    let alone = || refused("cluster.seeds names nobody: ingesters have to be asked what is on their disks");
+    let alone = || {
+        refused(
+            "cluster.seeds is empty; name running nodes, because recovery reads the logs of the ingesters",
+        )
+    };
     let joining = config.cluster.join_config()?.ok_or_else(alone)?;
     let tasks = TaskGroup::new(system.clock.clone(), MAX_TASKS);
     let entry = ClusterBootstrap::take(joining, Arc::clone(&system.net), &system.clock).await?;
@@ -48,9 +54,9 @@ pub async fn rebuild_catalog(
     let others = others.ok_or_else(alone)?;
     let overrides = LimitOverrides::new(config.limits.clone());
     let site = NodeContext { config, system, overrides, tasks, identity, others: Some(&others) };
-    let ground = site.open_log().await?.ok_or_else(|| refused("this node keeps no log"))?;
+    let ground = site.open_log().await?.ok_or_else(|| refused("this node has no log"))?;
     let done = if ground.log.groups().contains(&CATALOG_GROUP) {
-        Err(refused("this node has a catalogue already: start it, or name an empty folder with --data"))
+        Err(refused("this node already has a catalog; start it, or name an empty folder with --data"))
     } else {
         again(&site, &others, &ground, without).await
     };
@@ -84,15 +90,14 @@ async fn again(
             }
             Some(name) => {
                 let message = format!(
-                    "metastore {name} has a catalogue and serves it: what is rebuilt would be a second one; stop it first \
-                     if its folder is to be given up"
+                    "metastore {name} already serves a catalog; stop it first if the recovered catalog shall replace it"
                 );
                 return Err(StartError::Rebuild(Status::new(ErrorCode::Conflict, message)));
             }
         }
         let (reports, unsure) = collect_reports(others, &ways, &without).await;
         if may_wait && !unsure.is_empty() {
-            tracing::info!(?unsure, "most members of these shards have not said yet how much is stored");
+            tracing::info!(?unsure, "waiting for reports of most members of these shards");
             REBUILD_RETRY_BACKOFF.wait(0, clock, random).await;
             continue;
         }
@@ -151,7 +156,7 @@ async fn collect_reports(
                 sure.extend(whole);
             }
             Err(status) => {
-                tracing::warn!(node, error = %status, "an ingester does not say what is on its disk")
+                tracing::warn!(node, error = %status, "failed to read the shard report of an ingester")
             }
         }
     }
@@ -163,11 +168,11 @@ async fn collect_reports(
 fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
     let RecoveryReport { snapshot, skipped_snapshots, skipped_blocks, findings } = report;
     let mut text = match snapshot {
-        Some(index) => format!("from the snapshot at {index}, and what came later\n"),
-        None => "there was no snapshot: from blocks and ingesters alone\n".to_owned(),
+        Some(index) => format!("recovered from the snapshot at {index} and later changes\n"),
+        None => "found no snapshot, recovered from blocks and ingesters\n".to_owned(),
     };
     // Writing to a string cannot fail.
-    for (what, all) in [("passed over", skipped_snapshots), ("left out", skipped_blocks)] {
+    for (what, all) in [("skipped", skipped_snapshots), ("skipped", skipped_blocks)] {
         all.iter().for_each(|one| {
             let _ = writeln!(text, "{what}: {one}");
         });
@@ -175,7 +180,7 @@ fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
     let RecoveryFindings { reinstated, missing, skipped, new_shards, shards_without_log, gaps } = findings;
     let _ = writeln!(
         text,
-        "blocks: {} registered again, {} missing, {} never registered or replaced",
+        "blocks: {} reinstated, {} missing, {} never registered or replaced",
         reinstated.len(),
         missing.len(),
         skipped.len()
@@ -184,13 +189,13 @@ fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
         shards.map(ShardId::to_string).collect::<Vec<_>>().join(", ")
     };
     for (what, all) in [
-        ("shards that the snapshot does not know", listed(&mut new_shards.iter())),
+        ("shards that the snapshot does not contain", listed(&mut new_shards.iter())),
         (
-            "shards of whose log no node tells, so that what lies in no block is lost",
+            "shards without a log on any node, whose unflushed profiles are lost",
             listed(&mut shards_without_log.iter()),
         ),
         (
-            "shards of which most members were silent, so that the last of them may be lost",
+            "shards without reports of most members, whose last profiles may be lost",
             listed(&mut unsure.iter()),
         ),
     ] {
@@ -199,8 +204,8 @@ fn told(report: &RecoveryReport, unsure: &BTreeSet<ShardId>) -> String {
         }
     }
     for (shard, from, to) in gaps {
-        let _ = writeln!(text, "lost: entries {} to {to} of shard {shard}; answers say so", from + 1);
+        let _ = writeln!(text, "lost: entries {} to {to} of shard {shard}; responses report it", from + 1);
     }
-    text.push_str("start this node now; metastores with empty folders join it\n");
+    text.push_str("start this node now; metastores with empty data folders join it\n");
     text
 }

@@ -25,11 +25,11 @@ pub enum StartError {
     Store(#[from] athanor_storage::StoreError),
     #[error("the log cannot be opened")]
     Log(#[from] log::LogOpenError),
-    #[error("the catalogue cannot be opened")]
+    #[error("failed to open the catalog")]
     Catalogue(#[from] replicated::GroupOpenError),
     #[error(transparent)]
     Ingester(#[from] athanor_ingester::IngesterOpenError),
-    #[error("the catalogue is not rebuilt: {0}")]
+    #[error("failed to recover the catalog: {0}")]
     Rebuild(athanor_chassis::Status),
     #[error("{0}")]
     Token(athanor_chassis::Status),

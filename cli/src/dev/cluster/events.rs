@@ -19,42 +19,42 @@ pub struct ClusterEvents {
     clock: Clock,
     http: reqwest::Client,
     /// Client ports to fetch pages from; the first that responds is used.
-    doors: Vec<u16>,
+    ports: Vec<u16>,
     members: BTreeMap<String, String>,
     shards: BTreeMap<u64, (String, String)>,
-    told: String,
+    lines: String,
 }
 
 impl ClusterEvents {
     pub fn new(plan: &ClusterPlan, clock: Clock) -> Self {
-        let mut doors: Vec<u16> = plan.nodes.iter().map(|node| node.port).collect();
-        doors.sort_unstable();
+        let mut ports: Vec<u16> = plan.nodes.iter().map(|node| node.port).collect();
+        ports.sort_unstable();
         // The call fails if the process has installed a provider before, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             clock,
             http: reqwest::Client::new(),
-            doors,
+            ports,
             members: BTreeMap::new(),
             shards: BTreeMap::new(),
-            told: String::new(),
+            lines: String::new(),
         }
     }
 
     /// Returns the lines added since the last call.
     pub fn take(&mut self) -> String {
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.lines)
     }
 
     /// Records the exit of a process. Its port is not polled any more, because another process may bind it.
-    pub fn record_exit(&mut self, node: &PlannedNode, how: &ExitStatus) {
-        self.doors.retain(|port| *port != node.port);
+    pub fn record_exit(&mut self, node: &PlannedNode, status: &ExitStatus) {
+        self.ports.retain(|port| *port != node.port);
         let log = node.folder.join("log");
-        self.tell(&node.name, &format!("ended: {how}; its log is {}", log.display()));
+        self.record(&node.name, &format!("exited: {status}; log: {}", log.display()));
     }
 
     /// Polls the pages of the first node that responds, and records changes.
-    pub async fn look(&mut self) {
+    pub async fn poll(&mut self) {
         if let Some(page) = self.page("members.json").await {
             self.members(&page);
         }
@@ -64,7 +64,7 @@ impl ClusterEvents {
     }
 
     async fn page(&self, name: &str) -> Option<Value> {
-        for port in &self.doors {
+        for port in &self.ports {
             let asked = self.http.get(format!("http://127.0.0.1:{port}/{name}")).send();
             if let Ok(Ok(answer)) = self.clock.timeout(PAGE_TIMEOUT, asked).await
                 && answer.status().is_success()
@@ -82,7 +82,7 @@ impl ClusterEvents {
             let state = if member["alive"] == true { text(&member["state"]) } else { "missing".to_owned() };
             let name = text(&member["name"]);
             if self.members.get(&name) != Some(&state) {
-                self.tell(&name, &format!("is {state}"));
+                self.record(&name, &format!("is {state}"));
                 self.members.insert(name, state);
             }
         }
@@ -100,21 +100,21 @@ impl ClusterEvents {
                 let members = shard["members"].as_array().into_iter().flatten();
                 let members: Vec<String> = members.map(|member| text(&member["name"])).collect();
                 let of = format!("of slot {} is {phase}, on {}", shard["slot"], members.join(", "));
-                self.tell(&name, &of);
+                self.record(&name, &of);
             }
             // During an election no leader is known for a short time, which is no event.
             if leader != known_leader && !leader.is_empty() {
-                self.tell(&name, &format!("is led by {leader}"));
+                self.record(&name, &format!("is led by {leader}"));
             }
             let leader = if leader.is_empty() { known_leader } else { leader };
             self.shards.insert(id, (phase, leader));
         }
     }
 
-    fn tell(&mut self, who: &str, what: &str) {
+    fn record(&mut self, subject: &str, event: &str) {
         let now = format_rfc3339(self.clock.wall().nanos());
         // Writing to a string cannot fail.
-        let _ = writeln!(self.told, "{}  {who:<14} {what}", &now[11..19]);
+        let _ = writeln!(self.lines, "{}  {subject:<14} {event}", &now[11..19]);
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_new_is_told() {
+    fn only_changes_are_recorded() {
         let plan = ClusterPlan { folder: "x".into(), nodes: Vec::new() };
         let mut events = ClusterEvents::new(&plan, Clock::manual(Timestamp::from_seconds(3_661)).0);
         let members = json!({ "members": [{ "name": "ingester-1-a", "alive": true, "state": "ready" }] });
@@ -139,9 +139,9 @@ mod tests {
             json!({ "shards": [{ "shard": 7, "slot": 6, "phase": "open", "leader": leader, "members": members }] })
         };
         events.shards(&shards(json!({ "name": "i1" })));
-        let told = events.take();
+        let lines = events.take();
         let opens = "shard 7        of slot 6 is open, on i1, i2";
-        assert!(told.contains(opens) && told.contains("is led by i1"), "{told}");
+        assert!(lines.contains(opens) && lines.contains("is led by i1"), "{lines}");
         events.shards(&shards(Value::Null));
         events.shards(&shards(json!({ "name": "i1" })));
         assert_eq!(events.take(), "");

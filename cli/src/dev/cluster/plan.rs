@@ -53,8 +53,9 @@ impl ClusterPlan {
         if args.port.checked_add(PORT_RANGE_LENGTH).is_none() {
             let seen = args.port;
             let most = u16::MAX - PORT_RANGE_LENGTH;
-            let message =
-                format!("--port {seen} leaves no room for {PORT_RANGE_LENGTH} more; write {most} or less");
+            let message = format!(
+                "--port is {seen}, but {PORT_RANGE_LENGTH} more ports are needed; write {most} or less"
+            );
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         let folder = &args.data;
@@ -106,8 +107,7 @@ impl ClusterPlan {
             return Ok(());
         }
         let message = format!(
-            "the cluster cannot have all of its ports; end the processes that have them, or choose other ports with \
-             --port:\n  {}",
+            "ports of the cluster are in use; stop the processes that use them, or select other ports with --port:\n  {}",
             taken.join("\n  ")
         );
         Err(Status::new(ErrorCode::Unavailable, message))
@@ -123,8 +123,8 @@ impl ClusterPlan {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "push to   {}\nask       {}\npages     /members and /shards of each\nfolder    {}: settings, data and log of each process\n\
-             Ctrl-C ends all; kill -9 any of them and see, start it again with athanor serve --config FOLDER/NAME/athanor.yaml\n",
+            "push to   {}\nquery     {}\npages     /members and /shards of each process\nfolder    {}: settings, data and log of each process\n\
+             Ctrl-C stops all processes. Restart a killed one with athanor serve --config FOLDER/NAME/athanor.yaml\n",
             of("distributor"),
             of("querier"),
             self.folder.display()

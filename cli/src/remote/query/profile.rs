@@ -82,7 +82,7 @@ async fn fetch(
         Ok((profile, _)) => profile,
         Err(DecodeError::NoSampleType | DecodeError::NoEmptyString) => Profile::default(),
         Err(error) => {
-            let message = format!("{}: the answer is no profile: {error}", client.address());
+            let message = format!("{}: response is not a profile: {error}", client.address());
             return Err(Status::new(ErrorCode::Invalid, message));
         }
     };
@@ -105,8 +105,7 @@ async fn missing(
         }
         Ok(_) => {
             let meant = harmless(&meant.to_string());
-            let message =
-                format!("there are no profiles of {meant}{selector} {range}; see --since and --selector");
+            let message = format!("no profiles of {meant}{selector} {range}; change --since or --selector");
             Status::new(ErrorCode::NotFound, message)
         }
         Err(status) => status,
@@ -116,12 +115,12 @@ async fn missing(
 /// Compares the profiles of two selections.
 pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
-    let left_range = MillisTimeRange::with(&args.times, args.left_from, args.left_until, client.clock())?;
-    let right_range = MillisTimeRange::with(&args.times, args.right_from, args.right_until, client.clock())?;
-    let own_times = [args.left_from, args.left_until, args.right_from, args.right_until];
+    let left_range = MillisTimeRange::with(&args.times, args.left_since, args.left_until, client.clock())?;
+    let right_range = MillisTimeRange::with(&args.times, args.right_since, args.right_until, client.clock())?;
+    let own_times = [args.left_since, args.left_until, args.right_since, args.right_until];
     if args.left.to_string() == args.right.to_string() && own_times.iter().all(Option::is_none) {
         let message =
-            "both sides are the same; set --left and --right, or times such as --left-from and --left-until";
+            "both sides are equal; set --left and --right, or times such as --left-since and --left-until";
         return Err(Status::new(ErrorCode::Invalid, message));
     }
     let meant = types::resolve_type(&client, args.profile_type.as_deref(), &args.right, right_range).await?;

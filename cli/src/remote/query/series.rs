@@ -58,10 +58,10 @@ pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Resul
         limit: Some(i64::from(args.limit)),
         ..SelectSeriesRequest::default()
     };
-    let answer: SelectSeriesResponse =
+    let response: SelectSeriesResponse =
         client.request("querier.v1.QuerierService/SelectSeries", &request).await?;
     let mut lines: Vec<SeriesLine> =
-        answer.series.into_iter().map(line).filter(|line| !line.points.is_empty()).collect();
+        response.series.into_iter().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
         return Err(missing(&client, args, &meant, range).await);
     }
@@ -97,7 +97,7 @@ async fn missing(
         }
         Ok(_) => Status::new(
             ErrorCode::NotFound,
-            format!("there are no points of {meant}{selector} {range}; see --since"),
+            format!("no points of {meant}{selector} {range}; change --since or --selector"),
         ),
         Err(status) => status,
     }
@@ -116,7 +116,7 @@ fn step(asked: Option<Duration>, range: MillisTimeRange) -> Result<Duration, Sta
     let points = span.as_millis() / step.as_millis().max(1);
     if step < Duration::from_millis(1) || points > u128::from(MAX_SERIES_POINTS) {
         let message = format!(
-            "--step {}: {points} points a series, the limit is {MAX_SERIES_POINTS}",
+            "--step {} gives {points} points per series, the limit is {MAX_SERIES_POINTS}; increase --step",
             format_duration(step)
         );
         return Err(Status::new(ErrorCode::Invalid, message));
@@ -173,7 +173,12 @@ mod tests {
         assert_eq!(step(None, of(24)).unwrap(), Duration::from_secs(1800));
         assert_eq!(step(None, of(24 * 365)).unwrap(), Duration::from_secs(7 * 86_400));
         assert_eq!(step(None, MillisTimeRange { start: 5, end: 5 }).unwrap(), Duration::from_secs(1));
-        assert!(step(Some(Duration::from_millis(10)), of(1)).unwrap_err().message.contains("360000 points"));
+        assert!(
+            step(Some(Duration::from_millis(10)), of(1))
+                .unwrap_err()
+                .message
+                .contains("360000 points per series")
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn type_json(one: &ProfileType) -> Value {
 }
 
 fn nothing(selector: &Selector, range: MillisTimeRange) -> String {
-    format!("there are no profiles of {selector} {range}; see --since and --selector")
+    format!("no profiles of {selector} {range}; change --since or --selector")
 }
 
 /// Returns the types of all series that a selector matches, sorted.
@@ -88,7 +88,7 @@ pub(super) async fn resolve_type(
     if asked.is_none() && known.len() > 1 {
         let others = known.len() - 1;
         eprintln!(
-            "athanor: showing {chosen}; --type chooses one of {others} others, `athanor query types` lists them"
+            "athanor: showing {chosen}; --type selects one of {others} other types, `athanor query types` lists them"
         );
     }
     Ok(chosen.clone())
@@ -104,14 +104,14 @@ fn choose<'k>(known: &'k [ProfileType], asked: Option<&str>) -> Result<&'k Profi
         return Ok(only);
     }
     let Some(asked) = asked else {
-        let why = "several types are there; choose one with --type";
+        let why = "several types exist; select one with --type";
         return Err(Status::new(ErrorCode::Invalid, format!("{why}: {}", list(known))));
     };
     if fitting.is_empty() {
         return Err(unknown(asked, known));
     }
     let fitting: Vec<ProfileType> = fitting.into_iter().cloned().collect();
-    let message = format!("--type {asked} may be any of {}; write more of it", list(&fitting));
+    let message = format!("--type {asked} is ambiguous: {}; write the full type", list(&fitting));
     Err(Status::new(ErrorCode::Invalid, message))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn unknown(asked: &str, known: &[ProfileType]) -> Status {
     let hint = nearest_name(asked, names)
         .map(|near| format!("did you mean {}? ", harmless(near)))
         .unwrap_or_default();
-    Status::new(ErrorCode::NotFound, format!("no type {asked:?}; {hint}there are {}", list(known)))
+    Status::new(ErrorCode::NotFound, format!("no type {asked:?}; {hint}existing types: {}", list(known)))
 }
 
 fn list(types: &[ProfileType]) -> String {
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(choose(&known(), Some(asked)).unwrap().value.kind, kind);
         }
         let error = choose(&known(), Some("memory")).unwrap_err();
-        assert!(error.code == ErrorCode::Invalid && error.message.contains("write more of it"), "{error}");
+        assert!(error.code == ErrorCode::Invalid && error.message.contains("write the full type"), "{error}");
         let error = choose(&known(), Some("inuse_spcae")).unwrap_err();
         assert!(
             error.code == ErrorCode::NotFound && error.message.contains("did you mean inuse_space?"),

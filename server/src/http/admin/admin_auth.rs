@@ -62,7 +62,7 @@ impl AdminAuth {
         if self.is_local {
             return Ok(true);
         }
-        if self.token.is_none() || brought(headers).is_none() {
+        if self.token.is_none() || presented_token(headers).is_none() {
             return Ok(false);
         }
         self.admit(headers, peer, compute).await.map(|()| true)
@@ -76,9 +76,9 @@ impl AdminAuth {
         compute: &ComputePool,
     ) -> Result<(), Response<Body>> {
         let Some(path) = &self.token else {
-            let message = "this page is for administration, and this server listens for more than its own machine: name a \
-                           file with a token in admin_token_file and bring the token, or ask on the machine itself with \
-                           athanor shard list, athanor metastore list and athanor config";
+            let message = "administration pages are disabled on this address because admin_token_file is not set: set it and send \
+                           the token, or run athanor shard list, athanor metastore voters list or athanor config on the \
+                           machine of the server";
             let refused = || json_error(&Status::new(ErrorCode::PermissionDenied, message));
             return if self.is_local { Ok(()) } else { Err(refused()) };
         };
@@ -88,26 +88,28 @@ impl AdminAuth {
             Err(error) => Err(Status::from_error(&error)),
         };
         let token = read.map_err(|status| {
-            tracing::warn!(error = %status, "nobody is let in to pages of administration");
-            let message = "the file that admin_token_file names cannot be used; the server's log says why";
+            tracing::warn!(error = %status, "failed to read the administration token, rejecting all requests");
+            let message = "admin_token_file is unusable; the log of the server contains the cause";
             json_error(&Status::new(status.code, message))
         })?;
-        let Some(brought) = brought(headers) else { return Err(challenge("no token came")) };
+        let Some(presented) = presented_token(headers) else {
+            return Err(challenge("the request has no token"));
+        };
         // The right token never waits for wrong ones. Otherwise any client could block administrators.
-        if is_equal(&brought, token.as_bytes()) {
+        if constant_time_eq(&presented, token.as_bytes()) {
             return Ok(());
         }
         let attempt = self.throttle.begin().await.map_err(|status| json_error(&status))?;
         attempt.fail(peer.map(|peer| peer.0));
-        Err(challenge("another token came"))
+        Err(challenge("the token is wrong"))
     }
 }
 
 /// Returns a response that requests the token.
-fn challenge(what: &str) -> Response<Body> {
+fn challenge(cause: &str) -> Response<Body> {
     let message = format!(
-        "this page is for administration, and {what}: send the one of the file that admin_token_file names, as Authorization: \
-         Bearer TOKEN, or as the password of any user"
+        "administration page: {cause}; send the token of admin_token_file as Authorization: Bearer TOKEN, or as the password of \
+         any user"
     );
     let mut refused = json_error(&Status::new(ErrorCode::Unauthenticated, message));
     refused.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE_HEADER);
@@ -126,7 +128,7 @@ pub fn read_token(path: &Path) -> Result<String, Status> {
     let token = text.trim();
     if !TOKEN_LENGTH_RANGE.contains(&token.len()) || token.contains(char::is_whitespace) {
         let why = format!(
-            "a token is one word of {} to {} bytes, this has {}; openssl rand -hex 32 writes a good one",
+            "a token is one word of {} to {} bytes, this one has {}; generate one with openssl rand -hex 32",
             TOKEN_LENGTH_RANGE.start(),
             TOKEN_LENGTH_RANGE.end(),
             token.len()
@@ -137,7 +139,7 @@ pub fn read_token(path: &Path) -> Result<String, Status> {
 }
 
 /// Returns the token of a request, sent as a bearer token or as a password.
-fn brought(headers: &HeaderMap) -> Option<Vec<u8>> {
+fn presented_token(headers: &HeaderMap) -> Option<Vec<u8>> {
     let (scheme, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -152,9 +154,9 @@ fn brought(headers: &HeaderMap) -> Option<Vec<u8>> {
 }
 
 /// Compares tokens in constant time: the comparison uses hashes of all bytes.
-fn is_equal(brought: &[u8], token: &[u8]) -> bool {
+fn constant_time_eq(presented: &[u8], token: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"athanor administration");
-    hmac::verify(&key, brought, hmac::sign(&key, token).as_ref()).is_ok()
+    hmac::verify(&key, presented, hmac::sign(&key, token).as_ref()).is_ok()
 }
 
 #[cfg(test)]
@@ -169,7 +171,7 @@ mod tests {
         AdminAuth::new(listens.parse().unwrap(), token, Clock::system())
     }
 
-    async fn asked(guard: &AdminAuth, authorization: Option<&str>) -> Result<(), (StatusCode, bool)> {
+    async fn admit(guard: &AdminAuth, authorization: Option<&str>) -> Result<(), (StatusCode, bool)> {
         let mut headers = HeaderMap::new();
         if let Some(value) = authorization {
             headers.insert(AUTHORIZATION, value.parse().unwrap());
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_brings_the_token_passes() {
+    async fn request_with_token_is_admitted() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), format!("{TOKEN}\n")).unwrap();
         let basic = |text: &str| format!("Basic {}", BASE64_STANDARD.encode(text));
@@ -187,29 +189,29 @@ mod tests {
             let guard = guard_on(listens, Some(file.path().to_owned()));
             for good in [format!("Bearer {TOKEN}"), format!("bearer  {TOKEN}"), basic(&format!("me:{TOKEN}"))]
             {
-                assert_eq!(asked(&guard, Some(&good)).await, Ok(()), "{good}");
+                assert_eq!(admit(&guard, Some(&good)).await, Ok(()), "{good}");
             }
             let bad =
                 [format!("Bearer {TOKEN}x"), basic(TOKEN), basic(&format!("{TOKEN}:")), TOKEN.to_owned()];
             for bad in
                 bad.iter().map(|bad| Some(bad.as_str())).chain([None, Some("Bearer "), Some("Basic ?")])
             {
-                assert_eq!(asked(&guard, bad).await, Err((StatusCode::UNAUTHORIZED, true)), "{bad:?}");
+                assert_eq!(admit(&guard, bad).await, Err((StatusCode::UNAUTHORIZED, true)), "{bad:?}");
             }
         }
-        // Another one holds at once; none opens nothing.
+        // A changed token takes effect at once; an invalid token file admits no request.
         let guard = guard_on("0.0.0.0:1", Some(file.path().to_owned()));
         std::fs::write(file.path(), "another-token-of-that-kind").unwrap();
-        assert!(asked(&guard, Some(&format!("Bearer {TOKEN}"))).await.is_err());
+        assert!(admit(&guard, Some(&format!("Bearer {TOKEN}"))).await.is_err());
         for odd in ["", "short", "two words of some length"] {
             std::fs::write(file.path(), odd).unwrap();
             let bearer = format!("Bearer {odd}");
-            assert_eq!(asked(&guard, Some(&bearer)).await, Err((StatusCode::BAD_REQUEST, false)), "{odd}");
+            assert_eq!(admit(&guard, Some(&bearer)).await, Err((StatusCode::BAD_REQUEST, false)), "{odd}");
         }
     }
 
     #[tokio::test]
-    async fn without_a_token_only_this_machine_may_look() {
+    async fn without_token_file_only_loopback_is_admitted() {
         for (listens, expected) in [
             ("127.0.0.1:1", Ok(())),
             ("[::1]:1", Ok(())),
@@ -218,7 +220,7 @@ mod tests {
             ("10.0.0.5:1", Err((StatusCode::FORBIDDEN, false))),
         ] {
             let guard = guard_on(listens, None);
-            assert_eq!(asked(&guard, None).await, expected, "{listens}");
+            assert_eq!(admit(&guard, None).await, expected, "{listens}");
         }
     }
 }

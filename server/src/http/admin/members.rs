@@ -19,54 +19,54 @@ use crate::membership::cluster_handle::MembershipView;
 pub fn members(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
-    answer(hall, wants_json)
+    respond(hall, wants_json)
 }
 
 /// `GET /members.json`.
 pub fn members_json(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
-    answer(hall, true)
+    respond(hall, true)
 }
 
-fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
+fn respond(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     Box::pin(async move {
         match &hall.services.overview.company {
             None => not_found(),
-            Some(company) if wants_json => text("application/json", listed(company).to_string()),
-            Some(company) => text("text/html; charset=utf-8", page(company)),
+            Some(company) if wants_json => text("application/json", members_json_body(company).to_string()),
+            Some(company) => text("text/html; charset=utf-8", members_page(company)),
         }
     })
 }
 
-fn listed(company: &MembershipView) -> Value {
+fn members_json_body(company: &MembershipView) -> Value {
     let now = company.clock.monotonic();
-    let one = |member: &ClusterMember| {
+    let row = |member: &ClusterMember| {
         // Node ids are strings, because many JSON parsers do not represent such large integers exactly.
         json!({
             "node": format!("{:016x}", member.node),
             "name": member.name,
             "zone": member.zone,
             "roles": member.roles,
-            "internal": member.internal,
+            "internal_address": member.internal,
             "boot": member.boot,
             "state": member.state,
             "alive": member.is_alive(),
-            "dead_for_seconds": member.missing_for(now).as_secs(),
+            "missing_for_seconds": member.missing_for(now).as_secs(),
         })
     };
     json!({
         "cluster": format!("{:032x}", company.me.cluster),
         "node": format!("{:016x}", company.me.node),
-        "members": company.members.current().values().map(one).collect::<Vec<_>>(),
+        "members": company.members.current().values().map(row).collect::<Vec<_>>(),
     })
 }
 
-fn page(company: &MembershipView) -> String {
+fn members_page(company: &MembershipView) -> String {
     let now = company.clock.monotonic();
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Members</title><style>{PAGE_STYLE}\
          table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
          <h1>Members of cluster <code>{:032x}</code></h1>\
-         <table><tr><th>Name<th>Zone<th>State<th>Roles<th>Address<th>Starts<th>Node",
+         <table><tr><th>Name<th>Zone<th>State<th>Roles<th>Address<th>Boot<th>Node",
         company.me.cluster
     );
     for member in company.members.current().values() {
@@ -75,7 +75,7 @@ fn page(company: &MembershipView) -> String {
             None => member.state.name().to_owned(),
             Some(_) => format!("missing for {}", format_approximate_duration(member.missing_for(now))),
         };
-        let here = if member.node == company.me.node { " (this one)" } else { "" };
+        let here = if member.node == company.me.node { " (this node)" } else { "" };
         // Writing to a string does not fail.
         let _ = write!(
             page,
@@ -88,7 +88,7 @@ fn page(company: &MembershipView) -> String {
             member.node
         );
     }
-    page.push_str("</table><p class=\"t\">Also as <a href=\"/members.json\">JSON</a>.</p></html>");
+    page.push_str("</table><p class=\"t\">Also available as <a href=\"/members.json\">JSON</a>.</p></html>");
     page
 }
 
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_and_programs_see_who_is_there() {
+    fn member_list_is_rendered_as_page_and_json() {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         hand.advance(Duration::from_secs(90));
         let member = |node, name: &str, missing_since| ClusterMember {
@@ -120,9 +120,9 @@ mod tests {
         let gone = Some(Duration::from_secs(30));
         let members = ClusterMembers::from_static([member(1, "a&b", None), member(2, "two", gone)]);
         let company = MembershipView { me: NodeIdentity { cluster: 7, node: 1, boot: 3 }, members, clock };
-        let shown = page(&company);
+        let shown = members_page(&company);
         for part in [
-            "a&amp;b (this one)",
+            "a&amp;b (this node)",
             "&lt;z&gt;",
             "missing for 1 minute",
             "10.0.0.5:9095",
@@ -130,10 +130,10 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        let told = listed(&company);
-        assert_eq!(told["members"][0]["alive"], true);
-        assert_eq!(told["members"][1]["dead_for_seconds"], 60);
-        assert_eq!(told["members"][1]["node"], "0000000000000002");
-        assert_eq!(told["members"][1]["roles"], json!(["querier"]));
+        let body = members_json_body(&company);
+        assert_eq!(body["members"][0]["alive"], true);
+        assert_eq!(body["members"][1]["missing_for_seconds"], 60);
+        assert_eq!(body["members"][1]["node"], "0000000000000002");
+        assert_eq!(body["members"][1]["roles"], json!(["querier"]));
     }
 }

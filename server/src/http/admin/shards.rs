@@ -20,27 +20,27 @@ use crate::membership::cluster_overview::ClusterOverview;
 pub fn shards(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let wants_json = accepted.into_iter().any(|value| value.contains("application/json"));
-    answer(hall, wants_json)
+    respond(hall, wants_json)
 }
 
 /// `GET /shards.json`.
 pub fn shards_json(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
-    answer(hall, true)
+    respond(hall, true)
 }
 
-fn answer(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
+fn respond(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     Box::pin(async move {
-        let seen = ShardOverview::now(&hall.services.overview).await;
+        let overview = ShardOverview::collect(&hall.services.overview).await;
         match wants_json {
-            true => text("application/json", seen.listed().to_string()),
-            false => text("text/html; charset=utf-8", seen.page()),
+            true => text("application/json", overview.to_json().to_string()),
+            false => text("text/html; charset=utf-8", overview.to_page()),
         }
     })
 }
 
 /// Returns the shards as JSON.
 pub async fn list_shards(overview: &ClusterOverview) -> Value {
-    ShardOverview::now(overview).await.listed()
+    ShardOverview::collect(overview).await.to_json()
 }
 
 /// Shards, leaders and members at one time.
@@ -52,19 +52,20 @@ struct ShardOverview {
 
 impl ShardOverview {
     /// Queries all ingesters for the shards that they lead.
-    async fn now(overview: &ClusterOverview) -> Self {
+    async fn collect(overview: &ClusterOverview) -> Self {
         let ClusterOverview { views, ways, company, .. } = overview;
         let members = company.as_ref().map(|company| company.members.current()).unwrap_or_default();
-        let keeps = |member: &&ClusterMember| member.is_alive() && member.roles.contains(&RoleName::Ingester);
-        let mut nodes: Vec<NodeId> = members.values().filter(keeps).map(|member| member.node).collect();
+        let is_ingester =
+            |member: &&ClusterMember| member.is_alive() && member.roles.contains(&RoleName::Ingester);
+        let mut nodes: Vec<NodeId> = members.values().filter(is_ingester).map(|member| member.node).collect();
         if company.is_none() {
             nodes.push(ways.me);
         }
-        let asked = nodes.into_iter().map(|node| async move { (node, ways.led_shards(node, None).await) });
-        let told = futures::future::join_all(asked).await.into_iter();
+        let requests = nodes.into_iter().map(|node| async move { (node, ways.led_shards(node, None).await) });
+        let responses = futures::future::join_all(requests).await.into_iter();
         // A node that does not respond leads no usable shard.
-        let told = told.filter_map(|(node, leads)| Some((node, leads.ok()?)));
-        let leaders = told.flat_map(|(node, leads)| leads.into_iter().map(move |shard| (shard, node)));
+        let led_shards = responses.filter_map(|(node, leads)| Some((node, leads.ok()?)));
+        let leaders = led_shards.flat_map(|(node, leads)| leads.into_iter().map(move |shard| (shard, node)));
         Self { view: views.current(), leaders: leaders.collect(), members }
     }
 
@@ -72,18 +73,18 @@ impl ShardOverview {
         self.members.get(&node).map_or_else(|| format!("{node:016x}"), |member| member.name.clone())
     }
 
-    fn listed(&self) -> Value {
+    fn to_json(&self) -> Value {
         let node = |node: NodeId| json!({ "node": format!("{node:016x}"), "name": self.name(node) });
-        let one = |shard: &ShardEntry| {
+        let row = |shard: &ShardEntry| {
             json!({
                 "shard": shard.id,
                 "slot": shard.slot,
                 "epoch": shard.epoch,
                 "phase": shard.phase.to_string(),
-                "serves": shard.serves(),
+                "serving": shard.serves(),
                 "watermark": shard.watermark,
-                "fenced": shard.fenced,
-                "since": shard.since.millis(),
+                "fenced_table": shard.fenced,
+                "phase_since_millis": shard.since.millis(),
                 "leader": self.leaders.get(&shard.id).map(|leader| node(*leader)),
                 "members": shard.members.iter().map(|member| node(*member)).collect::<Vec<_>>(),
             })
@@ -94,19 +95,19 @@ impl ShardOverview {
         });
         json!({
             "revision": self.view.revision,
-            "copies": self.view.settings.replication_factor,
+            "replication_factor": self.view.settings.replication_factor,
             "tables": versions.unwrap_or_default(),
             "voters": self.view.voters.keys().map(|voter| node(*voter)).collect::<Vec<_>>(),
-            "shards": self.view.shards.iter().map(one).collect::<Vec<_>>(),
+            "shards": self.view.shards.iter().map(row).collect::<Vec<_>>(),
         })
     }
 
-    fn page(&self) -> String {
+    fn to_page(&self) -> String {
         let mut page = format!(
             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Shards</title><style>{PAGE_STYLE}\
              table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
-             <h1>Shards</h1><p class=\"t\">Revision {} of the catalogue; {} copies of each profile.</p>\
-             <table><tr><th>Slot<th>Epoch<th>Shard<th>Phase<th>Leader<th>Members<th>In blocks up to",
+             <h1>Shards</h1><p class=\"t\">Catalog revision {}, replication factor {}.</p>\
+             <table><tr><th>Slot<th>Epoch<th>Shard<th>Phase<th>Leader<th>Members<th>Watermark",
             self.view.revision, self.view.settings.replication_factor
         );
         let mut shards: Vec<&ShardEntry> = self.view.shards.iter().collect();
@@ -123,12 +124,14 @@ impl ShardOverview {
                 shard.epoch,
                 shard.id,
                 escape_html(&shard.phase.to_string()),
-                leader.as_deref().unwrap_or("nobody"),
+                leader.as_deref().unwrap_or("none"),
                 members.join(", "),
                 shard.watermark
             );
         }
-        page.push_str("</table><p class=\"t\">Also as <a href=\"/shards.json\">JSON</a>.</p></html>");
+        page.push_str(
+            "</table><p class=\"t\">Also available as <a href=\"/shards.json\">JSON</a>.</p></html>",
+        );
         page
     }
 }
@@ -141,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_and_programs_see_who_leads() {
+    fn leaders_are_rendered_as_page_and_json() {
         let shard = |id, slot| ShardEntry {
             id,
             slot,
@@ -154,12 +157,13 @@ mod tests {
         };
         let view =
             RoutingView { revision: 9, shards: vec![shard(1, 0), shard(2, 1)], ..RoutingView::default() };
-        let seen = ShardOverview { view: Arc::new(view), leaders: [(2, 1)].into(), members: Arc::default() };
-        let told = seen.listed();
-        assert_eq!(told["shards"][0]["leader"], Value::Null);
-        assert_eq!(told["shards"][1]["leader"]["node"], "0000000000000001");
-        assert_eq!(told["shards"][1]["phase"], "open");
-        let page = seen.page();
-        assert!(page.contains("<td>nobody<td>") && page.contains("<td>0000000000000001<td>"), "{page}");
+        let overview =
+            ShardOverview { view: Arc::new(view), leaders: [(2, 1)].into(), members: Arc::default() };
+        let body = overview.to_json();
+        assert_eq!(body["shards"][0]["leader"], Value::Null);
+        assert_eq!(body["shards"][1]["leader"]["node"], "0000000000000001");
+        assert_eq!(body["shards"][1]["phase"], "open");
+        let page = overview.to_page();
+        assert!(page.contains("<td>none<td>") && page.contains("<td>0000000000000001<td>"), "{page}");
     }
 }

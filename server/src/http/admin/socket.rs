@@ -1,8 +1,10 @@
 //! Administration over a Unix socket in the data folder, which only the server's user can open.
 //!
-//! The protocol is HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/cut`.
+//! The protocol is HTTP: `curl --unix-socket DIR/admin.sock -X POST http://athanor/flush`. Reads are GET,
+//! commands are POST.
 
 mod cluster;
+mod quarantine;
 mod ranking;
 mod retention;
 mod settings;
@@ -61,7 +63,7 @@ pub struct AdminState {
 }
 
 /// Binds the socket and serves requests until the tasks end. A socket of an earlier process is replaced.
-pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> io::Result<()> {
+pub fn serve(data: &Path, state: AdminState, clock: Clock, tasks: &TaskGroup) -> io::Result<()> {
     let path = data.join(ADMIN_SOCKET_FILE);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -71,14 +73,12 @@ pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> 
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     let router = {
         let clock = clock.clone();
-        let ingester = desk.ingester.clone();
-        let cut = post(move || cut(ingester.clone(), clock.clone()));
-        let querier = desk.querier.clone();
-        let lift = post(move || async move { lift(querier.as_ref()) });
-        let own = Router::new().route("/cut", cut).route("/queries/lift", lift);
-        let desk = Arc::new(desk);
-        let own = retention::routes(cluster::routes(own, &desk), &desk);
-        tenants::routes(own, &desk)
+        let ingester = state.ingester.clone();
+        let flush = post(move || flush(ingester.clone(), clock.clone()));
+        let state = Arc::new(state);
+        let routes = quarantine::routes(Router::new().route("/flush", flush), &state);
+        let routes = retention::routes(cluster::routes(routes, &state), &state);
+        tenants::routes(routes, &state)
     };
     let token = tasks.shutdown_token();
     let inner = tasks.clone();
@@ -104,48 +104,49 @@ pub fn serve(data: &Path, desk: AdminState, clock: Clock, tasks: &TaskGroup) -> 
     tasks.spawn("administration socket", listening).map(drop).map_err(io::Error::other)
 }
 
-async fn cut(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
-    let cut = match ingester {
+async fn flush(ingester: Option<Arc<Ingester>>, clock: Clock) -> Response<Body> {
+    let flushed = match ingester {
         Some(ingester) => ingester.flush_all(&clock, FLUSH_TIMEOUT).await,
-        None => Err(Status::new(ErrorCode::Unimplemented, "this node keeps no profiles; ask an ingester")),
+        None => Err(Status::new(
+            ErrorCode::Unimplemented,
+            "this node is not an ingester; run the command on an ingester",
+        )),
     };
-    match cut {
+    match flushed {
         Ok(FlushSummary { blocks, samples, bytes }) => {
-            let told = json!({ "blocks": blocks, "samples": samples, "bytes": bytes });
-            Response::new(Body::from(told.to_string()))
+            let summary = json!({ "blocks": blocks, "samples": samples, "bytes": bytes });
+            Response::new(Body::from(summary.to_string()))
         }
         Err(status) => json_error(&status),
     }
 }
 
-/// Clears the quarantine, so that the querier accepts these queries again.
-fn lift(querier: Option<&Querier>) -> Response<Body> {
-    match querier {
-        Some(querier) => {
-            Response::new(Body::from(json!({ "lifted": querier.clear_quarantine() }).to_string()))
-        }
-        None => {
-            json_error(&Status::new(ErrorCode::Unimplemented, "this node answers no queries; ask a querier"))
-        }
-    }
+/// Sends a command to a running server on this machine and returns the response body.
+pub async fn send_admin_request(data: &Path, path: &str) -> Result<String, Status> {
+    exchange(data, "POST", path).await
 }
 
-/// Sends a request to a running server on this machine and returns the response body.
-pub async fn send_admin_request(data: &Path, path: &str) -> Result<String, Status> {
+/// Reads a resource of a running server on this machine and returns the response body.
+pub async fn read_admin_resource(data: &Path, path: &str) -> Result<String, Status> {
+    exchange(data, "GET", path).await
+}
+
+async fn exchange(data: &Path, method: &str, path: &str) -> Result<String, Status> {
     let socket = data.join(ADMIN_SOCKET_FILE);
     let failed = |error: io::Error| {
-        let message = format!("{}: {error}; is a server running on this folder?", socket.display());
+        let message = format!("{}: {error}; check that a server runs on this data folder", socket.display());
         Status::new(ErrorCode::Unavailable, message)
     };
     let mut stream = UnixStream::connect(&socket).await.map_err(failed)?;
-    let asked =
-        format!("POST {path} HTTP/1.1\r\nHost: athanor\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    stream.write_all(asked.as_bytes()).await.map_err(failed)?;
-    let mut answer = String::new();
-    stream.take(MAX_RESPONSE_BYTES).read_to_string(&mut answer).await.map_err(failed)?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: athanor\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.map_err(failed)?;
+    let mut response = String::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_string(&mut response).await.map_err(failed)?;
+    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     if head.starts_with("HTTP/1.1 200") {
         return Ok(body.to_owned());
     }
-    Err(Status::new(ErrorCode::Unavailable, format!("the server refused: {body}")))
+    Err(Status::new(ErrorCode::Unavailable, format!("the server rejected the request: {body}")))
 }

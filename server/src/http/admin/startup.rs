@@ -26,11 +26,11 @@ pub fn startup_router(
     begun: watch::Receiver<Option<Router>>,
 ) -> Router {
     let ready = get(async move || operator_pages::readiness(&readiness));
-    let rest = async move |request: Request<Body>| late(begun, clock, request).await;
+    let rest = async move |request: Request<Body>| wait_for_start(begun, clock, request).await;
     Router::new().route("/ready", ready).fallback(rest)
 }
 
-async fn late(
+async fn wait_for_start(
     mut begun: watch::Receiver<Option<Router>>,
     clock: Clock,
     request: Request<Body>,
@@ -40,7 +40,7 @@ async fn late(
         Ok(Err(_)) | Err(_) => None,
     };
     let Some(router) = router else {
-        return json_error(&Status::new(ErrorCode::Unavailable, "this server is still starting; ask again"));
+        return json_error(&Status::new(ErrorCode::Unavailable, "this server is still starting; retry"));
     };
     match TowerToHyperService::new(router).call(request).await {
         Ok(response) => response,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_comes_early_waits_but_for_who_asks_whether_it_is_ready() {
+    async fn early_request_waits_except_readiness() {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let (begin, begun) = watch::channel(None);
         let readiness = Arc::new(Readiness::default());

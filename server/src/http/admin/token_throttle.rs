@@ -28,7 +28,7 @@ pub struct TokenThrottle {
     clock: Clock,
     failed: AtomicU64,
     state: Mutex<TokenThrottleState>,
-    turn: Semaphore,
+    comparison: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct TokenThrottleState {
 #[must_use]
 pub struct TokenAttempt<'a> {
     throttle: &'a TokenThrottle,
-    _turn: Option<SemaphorePermit<'a>>,
+    _permit: Option<SemaphorePermit<'a>>,
 }
 
 /// Wrong token that waits in the queue.
@@ -54,7 +54,7 @@ struct QueuedToken<'a>(&'a TokenThrottle);
 impl TokenThrottle {
     /// Creates a throttle without failures.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, failed: AtomicU64::new(0), state: Mutex::default(), turn: Semaphore::new(1) }
+        Self { clock, failed: AtomicU64::new(0), state: Mutex::default(), comparison: Semaphore::new(1) }
     }
 
     /// Returns the number of failed tokens.
@@ -65,10 +65,10 @@ impl TokenThrottle {
     /// Waits for the permit to respond to a wrong token.
     pub async fn begin(&self) -> Result<TokenAttempt<'_>, Status> {
         let Some(_waiting) = self.enter()? else {
-            return Ok(TokenAttempt { throttle: self, _turn: None });
+            return Ok(TokenAttempt { throttle: self, _permit: None });
         };
         // The semaphore is never closed.
-        let turn = self.turn.acquire().await.ok();
+        let permit = self.comparison.acquire().await.ok();
         let pause = {
             let state = self.state.lock();
             let due = state.last_failure.map_or(Duration::ZERO, |last| last + FAILURE_DELAY);
@@ -78,10 +78,10 @@ impl TokenThrottle {
             self.clock.sleep(pause).await;
         }
         self.state.lock().comparing += 1;
-        Ok(TokenAttempt { throttle: self, _turn: turn })
+        Ok(TokenAttempt { throttle: self, _permit: permit })
     }
 
-    /// Returns no queue place if a response may be sent without a pause.
+    /// Returns no queue slot if a response may be sent without a pause.
     fn enter(&self) -> Result<Option<QueuedToken<'_>>, Status> {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
@@ -94,7 +94,7 @@ impl TokenThrottle {
         }
         if state.waiting >= MAX_WAITING_TOKENS {
             let message = format!(
-                "many wrong tokens came lately and {MAX_WAITING_TOKENS} wait to be compared: try again"
+                "too many wrong tokens: {MAX_WAITING_TOKENS} requests wait for a delayed comparison, which is the limit; retry later"
             );
             return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(FAILURE_DELAY));
         }
@@ -117,7 +117,7 @@ impl TokenAttempt<'_> {
         };
         if let Some(times) = times {
             let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
-            tracing::warn!(peer, times, "wrong administration tokens came");
+            tracing::warn!(peer, times, "rejected wrong administration tokens");
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn failures_are_counted_and_further_ones_wait() {
+    async fn failures_beyond_limit_are_counted_and_delayed() {
         let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let throttle = TokenThrottle::new(clock);
         for _ in 0..MAX_FREE_FAILURES {
@@ -155,7 +155,7 @@ mod tests {
         }
         let refused = throttle.begin().await.err().unwrap();
         assert_eq!((refused.code, refused.retry_after), (ErrorCode::Exhausted, Some(FAILURE_DELAY)));
-        // One in each pause, in the order in which they came; who leaves makes room.
+        // One in each pause, in order of arrival; a canceled request frees its queue slot.
         drop(queue.pop());
         for waiting in queue {
             let mut waiting = waiting;
@@ -163,7 +163,7 @@ mod tests {
             hand.advance(FAILURE_DELAY);
             waiting.await.unwrap().fail(None);
         }
-        // Those that fail no more wait once.
+        // Requests that do not fail wait once.
         hand.advance(FAILURE_DELAY);
         for _ in 0..3 {
             drop(throttle.begin().await.unwrap());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_compared_at_once_are_no_way_around() {
+    async fn concurrent_tokens_do_not_bypass_delay() {
         let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
         let throttle = TokenThrottle::new(clock);
         let mut at_once = Vec::new();

@@ -11,118 +11,128 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::Response;
-use axum::routing::post;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use super::AdminState;
 use crate::http::{json_error, list_shards};
 
 /// Adds the routes of cluster commands.
-pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
-    let with = || Arc::clone(desk);
-    let list = with();
-    let add = with();
-    let remove = with();
-    let shards = with();
-    let seal = with();
-    let abandon = with();
+pub fn routes(router: Router, state: &Arc<AdminState>) -> Router {
+    let share = || Arc::clone(state);
+    let listed = share();
+    let added = share();
+    let removed = share();
+    let shards = share();
+    let sealed = share();
+    let abandoned = share();
     router
-        .route("/metastore", post(move || async move { json_response(voters(&list, None).await) }))
+        .route("/metastore/voters", get(move || async move { json_response(list_voters(&listed).await) }))
         .route(
-            "/metastore/add/{node}",
-            post(move |Path(node): Path<String>| async move {
-                json_response(voters(&add, Some((&node, true))).await)
-            }),
+            "/metastore/voters/add/{node}",
+            post(
+                move |Path(node): Path<String>| async move { json_response(add_voter(&added, &node).await) },
+            ),
         )
         .route(
-            "/metastore/remove/{node}",
+            "/metastore/voters/remove/{node}",
             post(move |Path(node): Path<String>| async move {
-                json_response(voters(&remove, Some((&node, false))).await)
+                json_response(remove_voter(&removed, &node).await)
             }),
         )
-        .route("/shards", post(move || async move { json_response(Ok(list_shards(&shards.overview).await)) }))
+        .route("/shards", get(move || async move { json_response(Ok(list_shards(&shards.overview).await)) }))
         .route(
             "/shards/seal/{shard}",
             post(move |Path(shard): Path<u32>| async move {
-                json_response(change(&seal, CatalogCommand::RequestSeal { shard }).await)
+                json_response(change(&sealed, CatalogCommand::RequestSeal { shard }).await)
             }),
         )
         .route(
             "/shards/abandon/{shard}",
             post(move |Path(shard): Path<u32>| async move {
-                json_response(change(&abandon, CatalogCommand::AbandonShard { shard }).await)
+                json_response(change(&abandoned, CatalogCommand::AbandonShard { shard }).await)
             }),
         )
 }
 
-pub(super) fn json_response(answer: Result<Value, Status>) -> Response<Body> {
-    match answer {
+pub(super) fn json_response(result: Result<Value, Status>) -> Response<Body> {
+    match result {
         Ok(value) => Response::new(Body::from(value.to_string())),
         Err(status) => json_error(&status),
     }
 }
 
-/// Returns the voters, after adding or removing one on request.
-async fn voters(desk: &AdminState, changed: Option<(&str, bool)>) -> Result<Value, Status> {
-    let client = &desk.overview.client;
-    let seats = match changed {
-        None => client.voters().await,
-        Some((name, true)) => {
-            let member = member(desk, name)?;
-            if !member.roles.contains(&RoleName::Metastore) {
-                let message = format!("{name} is no metastore: its target does not say so");
-                return Err(Status::new(ErrorCode::Invalid, message));
-            }
-            client.add_voter(VoterInfo { node: member.node, address: member.internal.to_string() }).await
-        }
-        Some((name, false)) => client.remove_voter(node(desk, name)?).await,
-    };
-    let seats = seats.map_err(|error| Status::from_error(&error))?;
-    let one = |seat: &VoterInfo| {
-        let name = member_of(desk, seat.node).map(|member| member.name);
-        json!({ "node": format!("{:016x}", seat.node), "name": name, "address": seat.address })
-    };
-    Ok(json!({ "voters": seats.iter().map(one).collect::<Vec<_>>() }))
+async fn list_voters(state: &AdminState) -> Result<Value, Status> {
+    let voters = state.overview.client.voters().await.map_err(|error| Status::from_error(&error))?;
+    Ok(voters_json(state, &voters))
 }
 
-fn member_of(desk: &AdminState, node: NodeId) -> Option<ClusterMember> {
-    desk.overview.company.as_ref()?.members.current().get(&node).cloned()
+async fn add_voter(state: &AdminState, name: &str) -> Result<Value, Status> {
+    let member = find_member(state, name)?;
+    if !member.roles.contains(&RoleName::Metastore) {
+        let message = format!("node {name} is not a metastore; add metastore to its target");
+        return Err(Status::new(ErrorCode::Invalid, message));
+    }
+    let voter = VoterInfo { node: member.node, address: member.internal.to_string() };
+    let voters = state.overview.client.add_voter(voter).await.map_err(|error| Status::from_error(&error))?;
+    Ok(voters_json(state, &voters))
+}
+
+async fn remove_voter(state: &AdminState, name: &str) -> Result<Value, Status> {
+    let node = find_node(state, name)?;
+    let voters =
+        state.overview.client.remove_voter(node).await.map_err(|error| Status::from_error(&error))?;
+    Ok(voters_json(state, &voters))
+}
+
+fn voters_json(state: &AdminState, voters: &[VoterInfo]) -> Value {
+    let row = |voter: &VoterInfo| {
+        let name = member_by_id(state, voter.node).map(|member| member.name);
+        json!({ "node": format!("{:016x}", voter.node), "name": name, "address": voter.address })
+    };
+    json!({ "voters": voters.iter().map(row).collect::<Vec<_>>() })
+}
+
+fn member_by_id(state: &AdminState, node: NodeId) -> Option<ClusterMember> {
+    state.overview.company.as_ref()?.members.current().get(&node).cloned()
 }
 
 /// Finds a member by its name or its hexadecimal id.
-fn member(desk: &AdminState, name: &str) -> Result<ClusterMember, Status> {
-    let alone =
-        || Status::new(ErrorCode::Invalid, "this server is alone; a cluster has voters to add and remove");
-    let members = desk.overview.company.as_ref().ok_or_else(alone)?.members.current();
-    let number = u64::from_str_radix(name, 16).ok();
+fn find_member(state: &AdminState, name: &str) -> Result<ClusterMember, Status> {
+    let alone = || {
+        let message = "this server runs in single-node mode; only clusters have voters to add and remove";
+        Status::new(ErrorCode::Invalid, message)
+    };
+    let members = state.overview.company.as_ref().ok_or_else(alone)?.members.current();
+    let id = u64::from_str_radix(name, 16).ok();
     let found: Vec<&ClusterMember> =
-        members.values().filter(|member| member.name == name || Some(member.node) == number).collect();
+        members.values().filter(|member| member.name == name || Some(member.node) == id).collect();
     match found[..] {
         [member] => Ok(member.clone()),
         [] => {
             let known: Vec<&str> = members.values().map(|member| member.name.as_str()).take(20).collect();
             Err(Status::new(
                 ErrorCode::NotFound,
-                format!("no node is called {name}; there are {}", known.join(", ")),
+                format!("no node has the name or id {name}; known nodes: {}", known.join(", ")),
             ))
         }
         _ => Err(Status::new(
             ErrorCode::Invalid,
-            format!("{} nodes are called {name}; name one by its number", found.len()),
+            format!("{} nodes have the name {name}; use the id of one of them", found.len()),
         )),
     }
 }
 
-/// Returns the id of a node. The id of a node that is gone for good may be given as a number.
-fn node(desk: &AdminState, name: &str) -> Result<NodeId, Status> {
-    match member(desk, name) {
+/// Returns the id of a node. A node that is lost permanently is known by its hexadecimal id only.
+fn find_node(state: &AdminState, name: &str) -> Result<NodeId, Status> {
+    match find_member(state, name) {
         Ok(member) => Ok(member.node),
         Err(status) => u64::from_str_radix(name, 16).map_err(|_| status),
     }
 }
 
-async fn change(desk: &AdminState, command: CatalogCommand) -> Result<Value, Status> {
-    match desk.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
+async fn change(state: &AdminState, command: CatalogCommand) -> Result<Value, Status> {
+    match state.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
         CommandResult::Refused(refused) => Err(Status::new(ErrorCode::Conflict, refused.to_string())),
         CommandResult::Changed(count) => Ok(json!({ "changed": count })),
         CommandResult::Shard(_) | CommandResult::Registered(_) | CommandResult::Staged(_) => {

@@ -32,9 +32,9 @@ impl LargestRows {
     /// Returns the largest rows under a name, the total bytes of all rows, and the number of omitted rows.
     pub(super) fn into_json(mut self, name: &str) -> Value {
         self.shorten();
-        let left_out = self.added - self.rows.len();
+        let omitted = self.added - self.rows.len();
         let rows: Vec<Value> = self.rows.into_iter().map(|(_, row)| row).collect();
-        json!({ name: rows, "bytes": self.bytes, "left_out": left_out })
+        json!({ name: rows, "bytes": self.bytes, "omitted": omitted })
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_rows_stay_and_the_others_are_counted() {
+    fn largest_rows_are_kept_and_others_counted() {
         let mut ranking = LargestRows::default();
         for size in 0..10 * MAX_LISTED_ROWS as u64 {
             ranking.add(size, json!(size));
@@ -54,6 +54,6 @@ mod tests {
             (listed["rows"].as_array().unwrap().len(), &listed["rows"][0]),
             (MAX_LISTED_ROWS, &json!(4_999))
         );
-        assert_eq!(listed["left_out"], 9 * MAX_LISTED_ROWS);
+        assert_eq!(listed["omitted"], 9 * MAX_LISTED_ROWS);
     }
 }

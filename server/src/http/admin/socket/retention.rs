@@ -7,7 +7,7 @@ use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult};
 use athanor_chassis::{ErrorCode, Status, Timestamp};
 use axum::Router;
 use axum::extract::Path;
-use axum::routing::post;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use super::AdminState;
@@ -17,10 +17,10 @@ use super::cluster::json_response;
 const MAX_LISTED_BLOCKS: usize = 1000;
 
 /// Adds the routes of retention commands.
-pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
-    let [report, force, all, single, confirm] = [(); 5].map(|()| Arc::clone(desk));
+pub fn routes(router: Router, state: &Arc<AdminState>) -> Router {
+    let [report, force, all, single, confirm] = [(); 5].map(|()| Arc::clone(state));
     router
-        .route("/retention", post(move || async move { json_response(status(&report).await) }))
+        .route("/retention", get(move || async move { json_response(status(&report).await) }))
         .route("/retention/apply", post(move || async move { json_response(apply(&force).await) }))
         .route(
             "/retention/restore",
@@ -43,62 +43,63 @@ pub fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
 
 fn parsed(block: &str) -> Result<BlockId, Status> {
     block.parse().map_err(|_| {
-        let message = format!(
-            "{block:?} is not the id of a block; `athanor retention status` lists those that expired"
-        );
+        let message =
+            format!("{block:?} is not a block id; `athanor retention status` lists the expired blocks");
         Status::new(ErrorCode::Invalid, message)
     })
 }
 
 /// Reports the catalog's time, the overdue blocks and the blocks that can be restored.
-async fn status(desk: &AdminState) -> Result<Value, Status> {
-    let ages = desk
+async fn status(state: &AdminState) -> Result<Value, Status> {
+    let ages = state
         .overview
         .client
-        .block_ages(desk.retention.retention)
+        .block_ages(state.retention.retention)
         .await
         .map_err(|error| Status::from_error(&error))?;
     let entry =
-        |(block, since): (&BlockId, &Timestamp)| json!({ "block": block, "expired": since.to_string() });
+        |(block, since): (&BlockId, &Timestamp)| json!({ "block": block, "expired_at": since.to_string() });
     Ok(json!({
         "catalog_time": ages.time.to_string(),
-        "wall_time": desk.overview.ways.clock.wall().to_string(),
+        "wall_time": state.overview.ways.clock.wall().to_string(),
         "blocks": ages.blocks,
         "overdue": ages.overdue,
         "restorable": ages.expired.len(),
-        "expired": ages.expired.iter().take(MAX_LISTED_BLOCKS).map(entry).collect::<Vec<_>>(),
+        "expired_blocks": ages.expired.iter().take(MAX_LISTED_BLOCKS).map(entry).collect::<Vec<_>>(),
     }))
 }
 
 /// Expires all overdue blocks, regardless of the maximum share per hour.
-async fn apply(desk: &AdminState) -> Result<Value, Status> {
-    let retention = desk.retention.retention;
+async fn apply(state: &AdminState) -> Result<Value, Status> {
+    let retention = state.retention.retention;
     let mut expired = 0;
     loop {
-        match changed(desk, CatalogCommand::ExpireBlocks { retention, max_percent: None }).await? {
+        match changed(state, CatalogCommand::ExpireBlocks { retention, max_percent: None }).await? {
             0 => return Ok(json!({ "expired": expired })),
             count => expired += count,
         }
     }
 }
 
-async fn restore(desk: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Status> {
-    Ok(json!({ "restored": changed(desk, CatalogCommand::RestoreBlocks { blocks }).await? }))
+async fn restore(state: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Status> {
+    Ok(json!({ "restored": changed(state, CatalogCommand::RestoreBlocks { blocks }).await? }))
 }
 
 /// Advances the catalog's time to this machine's clock.
-async fn confirm_clock(desk: &AdminState) -> Result<Value, Status> {
-    let time = desk.overview.client.confirm_clock()?;
+async fn confirm_clock(state: &AdminState) -> Result<Value, Status> {
+    let time = state.overview.client.confirm_clock()?;
     // Expires nothing; the command carries the time.
     let stamp = CatalogCommand::ExpireBlocks { retention: Duration::ZERO, max_percent: Some(0) };
-    changed(desk, stamp).await?;
+    changed(state, stamp).await?;
     Ok(json!({ "catalog_time": time.to_string() }))
 }
 
-async fn changed(desk: &AdminState, command: CatalogCommand) -> Result<usize, Status> {
-    match desk.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
+async fn changed(state: &AdminState, command: CatalogCommand) -> Result<usize, Status> {
+    match state.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
         CommandResult::Changed(count) => Ok(count),
         CommandResult::Refused(refused) => Err(Status::new(ErrorCode::Conflict, refused.to_string())),
-        other => Err(Status::new(ErrorCode::Internal, format!("the catalog answered {other:?}"))),
+        other => {
+            Err(Status::new(ErrorCode::Internal, format!("unexpected result of the catalog: {other:?}")))
+        }
     }
 }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use axum::Router;
 use axum::extract::RawQuery;
-use axum::routing::post;
+use axum::routing::{get, post};
 
 use super::cluster::json_response;
 use super::uploads::UploadSelector;
 use super::{AdminState, settings, uploads};
 
 /// Adds the routes of uploads and settings.
-pub(super) fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
-    let [list, delete, list_settings, delete_settings] = [(); 4].map(|()| Arc::clone(desk));
+pub(super) fn routes(router: Router, state: &Arc<AdminState>) -> Router {
+    let [list, delete, list_settings, delete_settings] = [(); 4].map(|()| Arc::clone(state));
     router
         .route(
             "/uploads",
-            post(move |RawQuery(query): RawQuery| async move {
+            get(move |RawQuery(query): RawQuery| async move {
                 let listed = async {
                     let tenant = RequestParameters::read(query).optional_tenant()?;
                     uploads::list(&list.store, tenant.as_ref()).await
@@ -43,7 +43,7 @@ pub(super) fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
         )
         .route(
             "/settings",
-            post(move |RawQuery(query): RawQuery| async move {
+            get(move |RawQuery(query): RawQuery| async move {
                 let listed = async {
                     let tenant = RequestParameters::read(query).optional_tenant()?;
                     settings::list(&list_settings, tenant.as_ref()).await
@@ -58,7 +58,7 @@ pub(super) fn routes(router: Router, desk: &Arc<AdminState>) -> Router {
                     let given = RequestParameters::read(query);
                     let name = given.get("name");
                     if name.is_some() == given.get("all").is_some() {
-                        return Err(Status::new(ErrorCode::Invalid, "name one of name and all"));
+                        return Err(Status::new(ErrorCode::Invalid, "set either name or all"));
                     }
                     settings::delete(&delete_settings, &given.tenant()?, name).await
                 };
@@ -86,6 +86,6 @@ impl RequestParameters {
     }
 
     fn tenant(&self) -> Result<TenantId, Status> {
-        self.optional_tenant()?.ok_or_else(|| Status::new(ErrorCode::Invalid, "no tenant is named"))
+        self.optional_tenant()?.ok_or_else(|| Status::new(ErrorCode::Invalid, "parameter tenant is missing"))
     }
 }

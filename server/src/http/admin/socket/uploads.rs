@@ -52,10 +52,12 @@ impl UploadSelector {
                 BuildId::new(build).map(Self::Build).map_err(|error| invalid(error.to_string()))
             }
             (None, Some(id), false) => u128::from_str_radix(id, 16).map(Self::Profile).map_err(|_| {
-                invalid(format!("{id:?} is no id of an upload: write the 32 hexadecimal digits of the list"))
+                invalid(format!(
+                    "{id:?} is not an upload id; write the 32 hexadecimal digits that the list shows"
+                ))
             }),
             (None, None, true) => Ok(Self::All),
-            _ => Err(invalid("name one of build_id, id and all".to_owned())),
+            _ => Err(invalid("set one of build_id, id and all".to_owned())),
         }
     }
 }
@@ -227,7 +229,7 @@ mod tests {
         let rows = |listed: &Value| listed["uploads"].as_array().unwrap().clone();
         assert_eq!(rows(&all)[0], json!({ "kind": "adhoc", "tenant": "b", "files": 1, "bytes": 2_000 }));
         assert_eq!(rows(&all)[1], json!({ "kind": "adhoc", "tenant": "a", "files": 2, "bytes": 1_100 }));
-        assert_eq!((rows(&all).len(), &all["bytes"], &all["left_out"]), (4, &json!(4_160), &json!(0)));
+        assert_eq!((rows(&all).len(), &all["bytes"], &all["omitted"]), (4, &json!(4_160), &json!(0)));
         let of_a = list(&store, Some(&tenants[0])).await.unwrap();
         let first =
             json!({ "kind": "debuginfo", "tenant": "a", "build_id": "abcd", "files": 2, "bytes": 1_010 });

@@ -1,4 +1,4 @@
-//! Load test (`dev load`): pushes the reference dataset to a running server and measures the cost.
+//! `dev bench`: pushes the reference dataset to a running server and measures the cost.
 //!
 //! ```text
 //!  dataset ─► requests in memory ─► n connections ─► acknowledgements ─► merges with the right total
@@ -23,7 +23,7 @@ use futures::future::join_all;
 use prost::Message;
 use serde_json::{Value, json};
 
-use crate::args::DevLoadArgs;
+use crate::args::DevBenchArgs;
 use crate::output::ConsoleOutput;
 use crate::remote::api_client::{self, ApiClient};
 use crate::{failure, profile::input, progress};
@@ -47,12 +47,12 @@ struct Workload {
 
 /// Measurements of the push phase.
 #[derive(Default)]
-struct LoadPushResult {
+struct PushMeasurements {
     seconds: f64,
     /// Latency of each acknowledgement.
     acks: Vec<Duration>,
     /// Messages of rejections with their counts.
-    refused: BTreeMap<String, usize>,
+    rejected: BTreeMap<String, usize>,
     /// CPU time and memory of the server process during the push.
     usage: Option<ServerProcessUsage>,
     /// CPU seconds by activity that the server reported for the push.
@@ -66,27 +66,27 @@ struct ServerProcessUsage {
     peak_bytes: u64,
 }
 
-/// Runs the load test command.
-pub fn run(args: &DevLoadArgs, output: &ConsoleOutput) -> Result<(), Status> {
+/// Runs the benchmark.
+pub fn run(args: &DevBenchArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let client = ApiClient::new(&args.remote)?;
     let work = prepare(args, client.clock().wall())?;
     let (pushed, merges) = api_client::block_on(async {
         let pushed = push(args, &client, &work).await?;
-        let merges = if pushed.refused.is_empty() { merge(args, &client, &work).await? } else { Vec::new() };
+        let merges = if pushed.rejected.is_empty() { merge(args, &client, &work).await? } else { Vec::new() };
         Ok::<_, Status>((pushed, merges))
     })??;
     report(&work, &pushed, merges, output)?;
-    match pushed.refused.into_iter().next() {
+    match pushed.rejected.into_iter().next() {
         Some((message, _)) => {
-            Err(Status::new(ErrorCode::Unavailable, format!("not all was taken: {message}")))
+            Err(Status::new(ErrorCode::Unavailable, format!("the server rejected requests: {message}")))
         }
         None => Ok(()),
     }
 }
 
 /// Prepares the requests. The last profile has the current time.
-fn prepare(args: &DevLoadArgs, now: Timestamp) -> Result<Workload, Status> {
-    let count = args.profiles.unwrap_or(args.set.profiles());
+fn prepare(args: &DevBenchArgs, now: Timestamp) -> Result<Workload, Status> {
+    let count = args.profiles.unwrap_or(args.dataset.profiles());
     let set = ReferenceDataset::new(ReferenceDataset::PUBLISHED_SEED);
     let span = set.time(count.saturating_sub(1)) - set.time(0);
     let set = set.with_start(now.nanos() - span);
@@ -123,12 +123,12 @@ fn prepare(args: &DevLoadArgs, now: Timestamp) -> Result<Workload, Status> {
     })
 }
 
-async fn push(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result<LoadPushResult, Status> {
+async fn push(args: &DevBenchArgs, client: &ApiClient, work: &Workload) -> Result<PushMeasurements, Status> {
     let before = args.pid.map(usage).transpose()?;
     let spent = activities(client).await;
     let bar = progress::files(work.requests.len(), "pushing");
     let next = Cell::new(0);
-    let pushed = RefCell::new(LoadPushResult::default());
+    let pushed = RefCell::new(PushMeasurements::default());
     let clock = client.clock();
     let start = clock.monotonic();
     let connection = async || {
@@ -140,12 +140,12 @@ async fn push(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result
                 None => clock.monotonic(),
             };
             clock.sleep(due.saturating_sub(clock.monotonic())).await;
-            let answer = client.send(PUSH_METHOD, request.clone()).await;
+            let response = client.send(PUSH_METHOD, request.clone()).await;
             let took = clock.monotonic() - due;
             let mut pushed = pushed.borrow_mut();
-            match answer {
+            match response {
                 Ok(_) => pushed.acks.push(took),
-                Err(status) => *pushed.refused.entry(status.message).or_default() += 1,
+                Err(status) => *pushed.rejected.entry(status.message).or_default() += 1,
             }
             bar.inc(1);
         }
@@ -169,7 +169,7 @@ async fn push(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result
 }
 
 /// Measures the latency of merges over the whole run. Caches may be cold for the first one.
-async fn merge(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Result<Vec<Duration>, Status> {
+async fn merge(args: &DevBenchArgs, client: &ApiClient, work: &Workload) -> Result<Vec<Duration>, Status> {
     let request = SelectMergeStacktracesRequest {
         profile_type_id: CPU_PROFILE_TYPE.to_owned(),
         label_selector: format!("{{load=\"{}\"}}", work.run),
@@ -180,12 +180,12 @@ async fn merge(args: &DevLoadArgs, client: &ApiClient, work: &Workload) -> Resul
     let mut took = Vec::new();
     for _ in 0..args.merges {
         let start = client.clock().monotonic();
-        let answer: SelectMergeStacktracesResponse = client.request(MERGE_METHOD, &request).await?;
+        let response: SelectMergeStacktracesResponse = client.request(MERGE_METHOD, &request).await?;
         took.push(client.clock().monotonic() - start);
-        let total = answer.flamegraph.unwrap_or_default().total;
+        let total = response.flamegraph.unwrap_or_default().total;
         if total != work.total {
             let message = format!(
-                "the server counts {total} ns where {} were acknowledged (label load={}): profiles are missing or counted twice",
+                "merge returned {total} ns, but {} ns were acknowledged (label load={}); profiles are missing or counted twice",
                 work.total, work.run
             );
             return Err(Status::new(ErrorCode::Internal, message));
@@ -207,7 +207,9 @@ async fn activities(client: &ApiClient) -> BTreeMap<String, f64> {
 
 /// Returns the resource usage of a process since its start.
 fn usage(pid: u32) -> Result<ServerProcessUsage, Status> {
-    let strange = |path: &str| Status::new(ErrorCode::Internal, format!("{path} is not as Linux writes it"));
+    let strange = |path: &str| {
+        Status::new(ErrorCode::Internal, format!("{path}: unexpected format, not that of Linux"))
+    };
     let read = |name: &str| {
         let path = format!("/proc/{pid}/{name}");
         let text = fs::read_to_string(&path).map_err(|error| failure::io_error(path.as_ref(), error))?;
@@ -228,7 +230,7 @@ fn usage(pid: u32) -> Result<ServerProcessUsage, Status> {
 
 fn report(
     work: &Workload,
-    pushed: &LoadPushResult,
+    pushed: &PushMeasurements,
     mut merges: Vec<Duration>,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
@@ -242,7 +244,7 @@ fn report(
         json!({
             "run": work.run, "profiles": work.requests.len(), "raw_bytes": work.raw_bytes,
             "total": work.total, "seconds": pushed.seconds, "acks": pushed.acks.len(),
-            "ack_ms": quantiles(&pushed.acks), "refused": pushed.refused,
+            "ack_ms": quantiles(&pushed.acks), "rejected": pushed.rejected,
             "server": pushed.usage.map(|usage| json!({
                 "cpu_seconds": usage.seconds, "peak_bytes": usage.peak_bytes,
                 "megabytes_per_core_second": megabytes / usage.seconds, "activities": pushed.activities,
@@ -252,19 +254,19 @@ fn report(
     };
     let text = || {
         let mut text = format!(
-            "{} profiles, {megabytes:.0} MB of raw pprof in {:.2} s: {:.0} MB/s\nacknowledged {}, ms: {}\n",
+            "{} profiles, {megabytes:.0} MB of raw pprof in {:.2} s: {:.0} MB/s\nacknowledged {}, latency in ms: {}\n",
             work.requests.len(),
             pushed.seconds,
             megabytes / pushed.seconds,
             pushed.acks.len(),
             line(&pushed.acks),
         );
-        for (message, count) in &pushed.refused {
-            text.push_str(&format!("refused {count}: {message}\n"));
+        for (message, count) in &pushed.rejected {
+            text.push_str(&format!("rejected {count}: {message}\n"));
         }
         if let Some(usage) = pushed.usage {
             text.push_str(&format!(
-                "the server: {:.2} s of processors, {:.0} MB of raw pprof a core second, at most {:.0} MB of memory\n",
+                "server: {:.2} s of CPU time, {:.0} MB of raw pprof per core second, {:.0} MB peak memory\n",
                 usage.seconds,
                 megabytes / usage.seconds,
                 usage.peak_bytes as f64 / 1e6
@@ -273,12 +275,12 @@ fn report(
                 |(name, seconds): (&String, &f64)| format!("{name} {:.0} %", seconds / usage.seconds * 100.0);
             let parts: Vec<String> = pushed.activities.iter().map(part).collect();
             if !parts.is_empty() {
-                text.push_str(&format!("of that: {}\n", parts.join(", ")));
+                text.push_str(&format!("CPU time by activity: {}\n", parts.join(", ")));
             }
         }
         if let Some(first) = first {
             text.push_str(&format!(
-                "merged to {} ns, which is right; first {:.1} ms, then ms: {}\n",
+                "merge queries returned the expected {} ns; first {:.1} ms, others in ms: {}\n",
                 work.total,
                 millis(first),
                 line(&merges)
