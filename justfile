@@ -26,6 +26,10 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
+# Writes the generated pages of docs/reference
+docs:
+    ATHANOR_WRITE_REFERENCE=1 cargo test --locked --workspace reference
+
 # Prints the measures of style with their limits and goals
 tidy:
     cargo test --locked --package athanor-integration --test tidy measures_stay_within -- --nocapture
