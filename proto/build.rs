@@ -80,11 +80,18 @@ fn quoted_in_place(line: &str) -> Cow<'_, str> {
     line.into()
 }
 
+/// 
+Escapes the variant `Self` of an enum as prost does: pbjson writes the keyword as it is.
+fn escape_self_variant(line: &str) -> String {
+    line.replace("::Self =>", "::Self_ =>").replace("::Self)", "::Self_)")
+}
+
 /// Writes the JSON code of all packages.
 fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut quoted = 0;
     for (package, made) in builder.generate(&JSON_PACKAGES, |_| Ok(Vec::new()))? {
         let made = String::from_utf8(made)?;
+        let made = escape_self_variant(&made);
         let lines: Vec<Cow<'_, str>> = made.lines().map(quoted_in_place).collect();
         quoted += lines.iter().filter(|line| matches!(line, Cow::Owned(_))).count();
         fs::write(folder.join(format!("{package}.serde.rs")), lines.join("\n"))?;

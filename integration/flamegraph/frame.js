@@ -2,7 +2,7 @@
 
 import { FieldType } from '@grafana/data';
 
-// Bars are written one after the other in each level: the gap before it, its width, its own value, its name. Of two graphs
+// Bars are written one after the other in each level: the gap before it, its width, its self value, its name. Of two graphs
 // laid over each other each bar has the first three of either.
 const SINGLE = { step: 4, sides: [0], name: 3 };
 const DOUBLE = { step: 7, sides: [0, 3], name: 6 };
@@ -15,7 +15,7 @@ function bars(level, form) {
     const sides = form.sides.map((side, which) => {
       const start = ends[which] + values[at + side];
       ends[which] = start + values[at + side + 1];
-      return { start, total: values[at + side + 1], own: values[at + side + 2] };
+      return { start, total: values[at + side + 1], self: values[at + side + 2] };
     });
     found.push({ sides, name: values[at + form.name], below: [] });
   }
@@ -49,9 +49,9 @@ export function frame(graph, unit, isDiff) {
     rows.label.push(bar.name);
     rows.level.push(level);
     rows.value.push(left.total);
-    rows.self.push(left.own);
+    rows.self.push(left.self);
     rows.valueRight.push(right?.total);
-    rows.selfRight.push(right?.own);
+    rows.selfRight.push(right?.self);
     bar.below.forEach((inner) => walk(inner, level + 1));
   };
   walk(tree(graph, form), 0);

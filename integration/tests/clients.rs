@@ -60,15 +60,18 @@ impl Found<'_> {
     /// Of all functions, the one that is wanted has most of what functions do themselves, and lies on the heaviest path.
     fn is_busy_in(&self, wanted: &Wanted<'_>) -> Result<(), String> {
         let tree = self.tree(wanted);
-        let (mut own, mut ahead) = (BTreeMap::<&str, i64>::new(), vec![(0, "")]);
+        let (mut self_values, mut ahead) = (BTreeMap::<&str, i64>::new(), vec![(0, "")]);
         while let Some((at, caller)) = ahead.pop() {
             let node = &tree.nodes()[at as usize];
             // What Go's runtime does, it does for whoever it interrupts.
             let name = if tree.name(node).starts_with("runtime.") { caller } else { tree.name(node) };
-            *own.entry(name).or_default() += node.own;
+            *self_values.entry(name).or_default() += node.self_value;
             ahead.extend(tree.children(at).map(|child| (child, name)));
         }
-        let leader = own.iter().max_by_key(|(_, own)| **own).map_or("nothing", |(name, _)| *name);
+        let leader = self_values
+            .iter()
+            .max_by_key(|(_, self_value)| **self_value)
+            .map_or("nothing", |(name, _)| *name);
         let mut path = Vec::new();
         let mut at = 0;
         while let Some(next) = tree.children(at).max_by_key(|&child| tree.nodes()[child as usize].total) {
@@ -77,7 +80,7 @@ impl Found<'_> {
         }
         let (function, asked) = (wanted.function, wanted.selector);
         if !leader.contains(function) {
-            return Err(format!("{asked}: {leader} weighs most, not {function}: {own:?}"));
+            return Err(format!("{asked}: {leader} weighs most, not {function}: {self_values:?}"));
         }
         match path.contains(&leader) {
             true => Ok(()),

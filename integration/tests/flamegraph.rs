@@ -127,7 +127,7 @@ fn seen(browser: &str, bundle: &Path, graph: &Value, is_diff: bool) -> Value {
     seen
 }
 
-/// Totals and own values by path, and by function, of folded stacks.
+/// Totals and self values by path, and by function, of folded stacks.
 #[derive(Default)]
 struct Model {
     paths: BTreeMap<Vec<String>, i64>,
@@ -229,8 +229,8 @@ fn the_panel_shows_what_was_answered() {
     let expected: BTreeMap<_, _> =
         model.paths.iter().map(|(path, value)| (path.clone(), format!("{value} ns"))).collect();
     assert_eq!(painted(&shown), expected);
-    let row = |(name, (own, total)): (&String, &(i64, i64))| {
-        (name.clone(), vec![format!("{own} ns"), format!("{total} ns")])
+    let row = |(name, (self_value, total)): (&String, &(i64, i64))| {
+        (name.clone(), vec![format!("{self_value} ns"), format!("{total} ns")])
     };
     let mut expected: BTreeMap<_, _> = model.functions.iter().map(row).collect();
     expected.insert("Symbol".to_owned(), vec!["Self".to_owned(), "Total".to_owned()]);

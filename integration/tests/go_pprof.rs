@@ -349,7 +349,7 @@ fn rows_are_those_of_go() {
     }
 }
 
-/// A call graph: nodes by their names in full with own and total value, calls by caller and callee with their value and how
+/// A call graph: nodes by their names in full with self and total value, calls by caller and callee with their value and how
 /// they are drawn.
 #[derive(Debug, Default, PartialEq)]
 struct Graph {
@@ -377,11 +377,11 @@ fn graph(dot: &str) -> Graph {
         let (name, _) = tooltip.rsplit_once(" (").expect("a value behind the name");
         let parts: Vec<&str> = label.split("\\n").collect();
         let [before, last] = &parts[parts.len() - 2..] else { panic!("{label}") };
-        let (own, total) = match last.strip_prefix("of ") {
+        let (self_value, total) = match last.strip_prefix("of ") {
             Some(total) => (*before, total),
             None => last.split_once(" of ").unwrap_or((last, last)),
         };
-        graph.nodes.insert(name.to_owned(), (number(own), number(total)));
+        graph.nodes.insert(name.to_owned(), (number(self_value), number(total)));
         names.insert(place.to_owned(), name.to_owned());
     }
     graph

@@ -188,10 +188,10 @@ fn asked(address: &str, (tenant, service): Place, now: u64) -> Option<BTreeMap<S
     for level in answer["flamegraph"]["levels"].as_array().into_iter().flatten() {
         // Each node: how far from the one before, total, self, name.
         for node in level["values"].as_array().unwrap().chunks(4) {
-            let own = number(&node[2]);
-            if own != 0 {
+            let self_value = number(&node[2]);
+            if self_value != 0 {
                 let name = names[number(&node[3]) as usize].as_str().unwrap();
-                *held.entry(name.to_owned()).or_default() += own;
+                *held.entry(name.to_owned()).or_default() += self_value;
             }
         }
     }

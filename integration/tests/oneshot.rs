@@ -270,7 +270,7 @@ fn check_leaves(tree: &Tree, processes: u64) {
     assert_eq!(tree.total(), (processes * LEAVES * VALUE) as i64);
     for leaf in 0..LEAVES {
         let node = tree.find(&path(leaf)).map(|node| tree.nodes()[node as usize]);
-        assert_eq!(node.map(|node| node.own), Some((processes * VALUE) as i64), "leaf {leaf}");
+        assert_eq!(node.map(|node| node.self_value), Some((processes * VALUE) as i64), "leaf {leaf}");
     }
 }
 

@@ -92,7 +92,7 @@ fn floor(nodes: &[TreeNode]) -> Duration {
         let copied = black_box(nodes).to_vec();
         let mut out = Vec::with_capacity(40 * copied.len());
         for node in &copied {
-            for number in [node.own, node.total, i64::from(node.name), i64::from(node.parent)] {
+            for number in [node.self_value, node.total, i64::from(node.name), i64::from(node.parent)] {
                 put_varint(&mut out, number as u64);
             }
         }

@@ -43,9 +43,9 @@ mod tests {
         let sample = Sample { location_id: vec![u64::MAX, 7], value: vec![-3], label: Vec::new() };
         let text = serde_json::to_string(&sample).unwrap();
         assert_eq!(text, r#"{"locationId":["18446744073709551615","7"],"value":["-3"]}"#);
-        let node = TreeNode { name: 4, parent: 0, own: -12, total: 30, other: true };
+        let node = TreeNode { name: 4, parent: 0, self_: -12, total: 30, other: true };
         let text = serde_json::to_string(&node).unwrap();
-        assert_eq!(text, r#"{"name":4,"own":"-12","total":"30","other":true}"#);
+        assert_eq!(text, r#"{"name":4,"self":"-12","total":"30","other":true}"#);
         let request = SelectMergeStacktracesRequest { start: 5, max_nodes: Some(7), ..Default::default() };
         assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"start":"5","maxNodes":"7"}"#);
     }

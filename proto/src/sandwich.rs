@@ -29,7 +29,7 @@ pub struct SandwichNode {
     pub total: i64,
     /// Value of the function itself.
     #[prost(int64, tag = "3")]
-    pub own: i64,
+    pub self_value: i64,
     /// Set if the node stands for nodes that were truncated.
     #[prost(bool, tag = "4")]
     pub truncated: bool,
@@ -49,7 +49,7 @@ impl SandwichNode {
             separator = ",";
         }
         for (name, value) in
-            [("total", self.total), ("self", self.own)].into_iter().filter(|(_, value)| *value != 0)
+            [("total", self.total), ("self", self.self_value)].into_iter().filter(|(_, value)| *value != 0)
         {
             let _ = write!(out, "{separator}\"{name}\":\"{value}\"");
             separator = ",";
@@ -110,7 +110,7 @@ struct NestedNode {
     name_index: NumberDeserialize<i32>,
     total: NumberDeserialize<i64>,
     #[serde(rename = "self")]
-    own: NumberDeserialize<i64>,
+    self_value: NumberDeserialize<i64>,
     truncated: bool,
     children: Vec<NestedNode>,
 }
@@ -120,7 +120,7 @@ impl Default for NestedNode {
         NestedNode {
             name_index: NumberDeserialize(0),
             total: NumberDeserialize(0),
-            own: NumberDeserialize(0),
+            self_value: NumberDeserialize(0),
             truncated: false,
             children: Vec::new(),
         }
@@ -131,12 +131,12 @@ impl<'de> Deserialize<'de> for SandwichTree {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut waiting = vec![NestedNode::deserialize(deserializer)?];
         let mut nodes = Vec::new();
-        while let Some(NestedNode { name_index, total, own, truncated, children }) = waiting.pop() {
+        while let Some(NestedNode { name_index, total, self_value, truncated, children }) = waiting.pop() {
             let child_count = u32::try_from(children.len()).map_err(D::Error::custom)?;
             let name_index = name_index.0;
             let total = total.0;
-            let own = own.0;
-            nodes.push(SandwichNode { name_index, total, own, truncated, child_count });
+            let self_value = self_value.0;
+            nodes.push(SandwichNode { name_index, total, self_value, truncated, child_count });
             waiting.extend(children.into_iter().rev());
         }
         Ok(SandwichTree { nodes })
@@ -147,8 +147,8 @@ impl<'de> Deserialize<'de> for SandwichTree {
 mod tests {
     use super::*;
 
-    fn node(name_index: i32, total: i64, own: i64, child_count: u32) -> SandwichNode {
-        SandwichNode { name_index, total, own, truncated: name_index == 9, child_count }
+    fn node(name_index: i32, total: i64, self_value: i64, child_count: u32) -> SandwichNode {
+        SandwichNode { name_index, total, self_value, truncated: name_index == 9, child_count }
     }
 
     #[test]

@@ -56,8 +56,8 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
     for node in tree.nodes() {
         let mut path = paths.get(node.parent as usize).cloned().unwrap_or_default();
         path.extend((!paths.is_empty()).then(|| tree.name(node).to_owned()));
-        if node.own != 0 {
-            found.insert(path.clone(), node.own);
+        if node.self_value != 0 {
+            found.insert(path.clone(), node.self_value);
         }
         paths.push(path);
     }

@@ -34,7 +34,7 @@ fn is_selected(upload: &Upload, asked: &Asked) -> bool {
     upload.service == asked.service && (asked.from..asked.to).contains(&upload.time)
 }
 
-/// Own values by path, without zeros.
+/// Self values by path, without zeros.
 fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
     let mut paths: Vec<Vec<String>> = Vec::new();
     let mut found = BTreeMap::new();
@@ -43,8 +43,8 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
         if !paths.is_empty() {
             path.push(tree.name(node).to_owned());
         }
-        if node.own != 0 {
-            found.insert(path.clone(), node.own);
+        if node.self_value != 0 {
+            found.insert(path.clone(), node.self_value);
         }
         paths.push(path);
     }

@@ -24,10 +24,10 @@ pub fn table(totals: &Totals) -> BTreeMap<String, (i64, i64)> {
     table
 }
 
-/// A bar of a flame graph: its level, where it starts, its total, its own value and its name.
+/// A bar of a flame graph: its level, where it starts, its total, its self value and its name.
 pub type Bar = (usize, i64, i64, i64, String);
 
-/// The bars that are not empty: callees lie side by side by name, behind their caller's own part.
+/// The bars that are not empty: callees lie side by side by name, behind their caller's self part.
 pub fn bars(totals: &Totals) -> Vec<Bar> {
     let mut by_path: BTreeMap<&[String], (i64, i64)> = BTreeMap::new();
     for (path, total) in totals {
@@ -35,19 +35,25 @@ pub fn bars(totals: &Totals) -> Vec<Bar> {
             let of_prefix = &mut by_path.entry(&path[..depth]).or_default().0;
             *of_prefix = of_prefix.wrapping_add(*total);
         }
-        let own = &mut by_path.entry(path).or_default().1;
-        *own = own.wrapping_add(*total);
+        let self_value = &mut by_path.entry(path).or_default().1;
+        *self_value = self_value.wrapping_add(*total);
     }
     let mut next: BTreeMap<&[String], i64> = BTreeMap::new();
     let mut bars = Vec::new();
-    for (path, (total, own)) in by_path {
+    for (path, (total, self_value)) in by_path {
         let caller = path.split_last().map(|(_, caller)| caller);
         let start = caller.map_or(0, |caller| next[caller]);
         if let Some(caller) = caller {
             next.insert(caller, start.wrapping_add(total));
         }
-        next.insert(path, start.wrapping_add(own));
-        bars.push((path.len(), start, total, own, path.last().map_or("total", String::as_str).to_owned()));
+        next.insert(path, start.wrapping_add(self_value));
+        bars.push((
+            path.len(),
+            start,
+            total,
+            self_value,
+            path.last().map_or("total", String::as_str).to_owned(),
+        ));
     }
     in_order(bars)
 }
@@ -68,7 +74,7 @@ pub fn bars_of(graph: &Flamegraph) -> Vec<Bar> {
 
 /// Without those that stacks left behind which cancel out.
 fn in_order(mut bars: Vec<Bar>) -> Vec<Bar> {
-    bars.retain(|&(_, _, total, own, _)| (total, own) != (0, 0));
+    bars.retain(|&(_, _, total, self_value, _)| (total, self_value) != (0, 0));
     bars.sort_unstable();
     bars
 }

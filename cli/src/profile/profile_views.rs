@@ -90,8 +90,9 @@ fn table_text(
     for row in rows {
         let flat = format_value(row.flat, &shown.unit);
         let cum = format_value(row.cum, &shown.unit);
-        let [own, sum, all] = [row.flat_share, row.sum_share, row.cum_share].map(format_percent);
-        let _ = writeln!(text, "{flat:>10} {own:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
+        let [flat_share, sum, all] = [row.flat_share, row.sum_share, row.cum_share].map(format_percent);
+        let _ =
+            writeln!(text, "{flat:>10} {flat_share:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
     }
     text
 }

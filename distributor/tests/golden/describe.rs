@@ -53,7 +53,7 @@ pub fn body(spec: &Value, base: i64) -> Option<(Vec<u8>, Option<String>)> {
     Some((bytes, content_type))
 }
 
-/// A tree or trie: `=` is a node's own value, all else are its children.
+/// A tree or trie: `=` is a node's self value, all else are its children.
 fn tree(name: &str, node: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     varint(&mut bytes, name.len() as u64);

@@ -84,7 +84,7 @@ impl Recorder {
         self.of(service).iter().map(shown).collect()
     }
 
-    /// Total and own value by path, as a flame graph shows them.
+    /// Total and self value by path, as a flame graph shows them.
     pub fn graph(&self, service: &str, profile_type: &str) -> BTreeMap<String, [i64; 2]> {
         let mut nodes = BTreeMap::from([("total".to_owned(), [0, 0])]);
         for record in self.of(service).iter().filter(|record| record.profile_type == profile_type) {

@@ -175,7 +175,7 @@ fn speedscopes() -> Vec<Bomb> {
 }
 
 fn trees() -> Vec<Bomb> {
-    // A node: length of its name, name, own value, count of children.
+    // A node: length of its name, name, self value, count of children.
     let chain = [1, b'a', 1, 1].repeat(PLAIN / 4);
     // Each name continues that of its parent, so written out they grow with the square.
     let long = [&[0x80, 0x08][..], &[b'a'; 1024], &[1, 1]].concat().repeat(PLAIN / 2 / 1028);

@@ -105,8 +105,8 @@ impl Asker {
     pub async fn sums(&self) -> Sums {
         let tree = whole!(self, merged_tree, self.merge());
         let mut sums = Sums::new();
-        for node in tree.nodes().iter().filter(|node| node.own != 0) {
-            *sums.entry(tree.name(node).to_owned()).or_default() += node.own;
+        for node in tree.nodes().iter().filter(|node| node.self_value != 0) {
+            *sums.entry(tree.name(node).to_owned()).or_default() += node.self_value;
         }
         sums
     }

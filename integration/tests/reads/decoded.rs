@@ -36,10 +36,10 @@ struct Bar<const N: usize> {
     totals: [i64; N],
     /// What its callees are wide.
     callees: [i64; N],
-    own: [i64; N],
+    self_value: [i64; N],
 }
 
-/// Reads bars: for each side distance, total and own value, then the name. Each bar lies within the one above it, its width
+/// Reads bars: for each side distance, total and self value, then the name. Each bar lies within the one above it, its width
 /// is what it has by itself and what it calls, and callees are in the order of their names.
 pub fn graph<const N: usize>(names: &[String], levels: &[Vec<i64>]) -> Graph<N> {
     let mut stacks = Stacks::new();
@@ -49,7 +49,7 @@ pub fn graph<const N: usize>(names: &[String], levels: &[Vec<i64>]) -> Graph<N> 
         assert_eq!(level.len() % (3 * N + 1), 0);
         for numbers in level.chunks(3 * N + 1) {
             let of = |part: usize| std::array::from_fn::<i64, N, _>(|side| numbers[3 * side + part]);
-            let (distances, of_bar, own) = (of(0), of(1), of(2));
+            let (distances, of_bar, self_value) = (of(0), of(1), of(2));
             let starts: [i64; N] = std::array::from_fn(|side| ends[side] + distances[side]);
             ends = std::array::from_fn(|side| starts[side] + of_bar[side]);
             let mut path = Vec::new();
@@ -72,10 +72,10 @@ pub fn graph<const N: usize>(names: &[String], levels: &[Vec<i64>]) -> Graph<N> 
                 let is_in_order = |bar: &Bar<N>| bar.path[depth - 1] == "other" || bar.path < path;
                 assert!(sibling.is_none_or(is_in_order), "{path:?}");
             }
-            if own != [0; N] {
-                assert!(stacks.insert(path.clone(), own).is_none(), "{path:?} is there twice");
+            if self_value != [0; N] {
+                assert!(stacks.insert(path.clone(), self_value).is_none(), "{path:?} is there twice");
             }
-            bars.push(Bar { path, starts, totals: of_bar, callees: [0; N], own });
+            bars.push(Bar { path, starts, totals: of_bar, callees: [0; N], self_value });
         }
         above.iter().for_each(Bar::check);
         above = bars;
@@ -86,7 +86,7 @@ pub fn graph<const N: usize>(names: &[String], levels: &[Vec<i64>]) -> Graph<N> 
 
 impl<const N: usize> Bar<N> {
     fn check(&self) {
-        let sum: [i64; N] = std::array::from_fn(|side| self.own[side] + self.callees[side]);
+        let sum: [i64; N] = std::array::from_fn(|side| self.self_value[side] + self.callees[side]);
         assert_eq!(sum, self.totals, "{:?}", self.path);
     }
 }
@@ -103,9 +103,9 @@ pub fn tree(bytes: &[u8]) -> Stacks<1> {
         if length > 0 {
             path.push(String::from_utf8(name.to_vec()).unwrap());
         }
-        let (own, callees) = (varint(&mut rest) as i64, varint(&mut rest));
-        if own != 0 {
-            assert!(stacks.insert(path.clone(), [own]).is_none(), "{path:?} is there twice");
+        let (self_value, callees) = (varint(&mut rest) as i64, varint(&mut rest));
+        if self_value != 0 {
+            assert!(stacks.insert(path.clone(), [self_value]).is_none(), "{path:?} is there twice");
         }
         paths.extend((0..callees).map(|_| path.clone()));
     }
@@ -192,8 +192,8 @@ pub fn calls<const N: usize>(dot: &str) -> Calls<N> {
             let name = parts.by_ref().take(2).collect::<Vec<_>>().join(" ");
             let text = parts.collect::<Vec<_>>().join(" ");
             // Either what it has by itself is said, and then `of` what in all, or both are one.
-            let (own, all) = text.split_once("of ").unwrap_or((&text, &text));
-            found.functions.insert(name.clone(), (sides(own.trim()), sides(all.trim())));
+            let (self_value, all) = text.split_once("of ").unwrap_or((&text, &text));
+            found.functions.insert(name.clone(), (sides(self_value.trim()), sides(all.trim())));
             numbers.insert(place.to_owned(), name);
         }
     }

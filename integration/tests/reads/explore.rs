@@ -65,9 +65,9 @@ fn of_lines(naive: &Naive) -> (Weight, BTreeMap<i64, Weight>) {
     let (mut all, mut of_lines) = (Weight::default(), BTreeMap::<i64, Weight>::new());
     for (stack, value) in lines(naive.usual(), |_| true) {
         let Some((_, line)) = stack.iter().find(|(name, _)| name == FUNCTION) else { continue };
-        let own = if stack.last().unwrap().0 == FUNCTION { value } else { 0 };
+        let self_value = if stack.last().unwrap().0 == FUNCTION { value } else { 0 };
         for weight in [&mut all, of_lines.entry(*line).or_default()] {
-            weight[0] += own;
+            weight[0] += self_value;
             weight[1] += value;
         }
     }
@@ -92,7 +92,7 @@ pub fn expected(naive: &Naive) -> Answers {
         .filter(|(stack, _)| stack.len() >= NODE.len() && stack[..NODE.len()] == NODE)
         .map(|(stack, [value])| (stack[NODE.len()..].iter().collect(), *value))
         .collect();
-    let own: i64 = of_node.iter().filter(|(path, _)| path.is_empty()).map(|(_, value)| value).sum();
+    let self_value: i64 = of_node.iter().filter(|(path, _)| path.is_empty()).map(|(_, value)| value).sum();
     let total: i64 = of_node.iter().map(|(_, value)| value).sum();
     let callees: BTreeSet<_> = of_node.iter().filter_map(|(path, _)| path.first()).collect();
     let (callees, of_function) = (callees.len() as u64, functions(&all).get(FUNCTION).copied());
@@ -114,7 +114,7 @@ pub fn expected(naive: &Naive) -> Answers {
         ("Functions, grouped", format!("{:?}", of_groups(naive))),
         ("Lines", format!("{:?}", of_lines(naive))),
         ("Sandwich", format!("{:?}", (of_function.unwrap_or_default(), around(&all)))),
-        ("Subtree", format!("{:?}", ([own, total], callees, below(of_node.into_iter())))),
+        ("Subtree", format!("{:?}", ([self_value, total], callees, below(of_node.into_iter())))),
         ("Changes", format!("{changed:?}")),
         ("Profiles", format!("{:?}", listed.collect::<BTreeMap<String, [i64; 4]>>())),
     ])
@@ -147,8 +147,8 @@ fn paths(tree: Option<Tree>) -> BTreeMap<String, i64> {
 }
 
 fn weight(weights: Option<Weights>) -> Weight {
-    let Weights { own, total } = weights.unwrap_or_default();
-    [own, total]
+    let Weights { self_, total } = weights.unwrap_or_default();
+    [self_, total]
 }
 
 async fn of_groups_asked(asker: &Asker, query: &Query) -> BTreeMap<(String, String), Weight> {
@@ -158,7 +158,7 @@ async fn of_groups_asked(asker: &Asker, query: &Query) -> BTreeMap<(String, Stri
     let answer = whole!(asker, functions, request);
     let pod = |group: u32| answer.groups[group as usize].labels[0].value.clone();
     let rows = answer.rows.iter().flat_map(|row| row.groups.iter().map(move |of| (row, of)));
-    rows.map(|(row, of)| ((pod(of.group), row.name.clone()), [of.own, of.total])).collect()
+    rows.map(|(row, of)| ((pod(of.group), row.name.clone()), [of.self_, of.total])).collect()
 }
 
 /// What is answered.
@@ -175,18 +175,18 @@ pub async fn asked(asker: &Asker) -> Answers {
     let table = whole!(asker, functions, request);
     assert_eq!(table.count, table.rows.len() as u64);
     let table: BTreeMap<String, Weight> =
-        table.rows.into_iter().map(|row| (row.name, [row.own, row.total])).collect();
+        table.rows.into_iter().map(|row| (row.name, [row.self_, row.total])).collect();
     let request = LinesRequest { query: all.clone(), function: function.clone(), page: ALL };
     let lines = whole!(asker, lines, request);
     let of_lines: BTreeMap<i64, Weight> =
-        lines.rows.iter().map(|row| (row.line, [row.own, row.total])).collect();
+        lines.rows.iter().map(|row| (row.line, [row.self_, row.total])).collect();
     let request = SandwichRequest { query: all.clone(), function, ..SandwichRequest::default() };
     let sandwich = whole!(asker, sandwich, request);
     let around = [paths(sandwich.callers), paths(sandwich.callees)];
     let path = NODE.map(str::to_owned).to_vec();
     let subtree =
         whole!(asker, subtree, SubtreeRequest { query: all.clone(), path, ..SubtreeRequest::default() });
-    let of_node = ([subtree.own, subtree.total], subtree.callees, paths(subtree.tree));
+    let of_node = ([subtree.self_, subtree.total], subtree.callees, paths(subtree.tree));
     let [left, right] = SIDES.map(|selector| Some(Query { selector: selector.to_owned(), ..query.clone() }));
     let changes =
         whole!(asker, changes, ChangesRequest { left, right, page: ALL, ..ChangesRequest::default() });
@@ -202,8 +202,8 @@ pub async fn asked(asker: &Asker) -> Answers {
     Answers::from([
         ("Functions", format!("{table:?}")),
         ("Functions, grouped", format!("{:?}", of_groups_asked(asker, &query).await)),
-        ("Lines", format!("{:?}", ([lines.own, lines.total], of_lines))),
-        ("Sandwich", format!("{:?}", ([sandwich.own, sandwich.total], around))),
+        ("Lines", format!("{:?}", ([lines.self_, lines.total], of_lines))),
+        ("Sandwich", format!("{:?}", ([sandwich.self_, sandwich.total], around))),
         ("Subtree", format!("{of_node:?}")),
         ("Changes", format!("{changed:?}")),
         ("Profiles", format!("{listed:?}")),

@@ -30,7 +30,7 @@ pub const TRACED: usize = 2;
 /// Whose profiles there are.
 pub const TENANTS: [&str; 2] = ["acme", "globex"];
 
-/// Own values of functions by their names, as naively as can be said.
+/// Self values of functions by their names, as naively as can be said.
 pub type Sums = BTreeMap<String, i64>;
 
 /// A function and the line that is executed in it.

@@ -109,12 +109,12 @@ fn scores<const N: usize>(graph: &Calls<N>) -> BTreeMap<String, i64> {
             others().filter(|((_, to), _)| to == name).map(|(_, of)| weight(&of.0)).collect();
         let mut callees: Vec<f64> =
             others().filter(|((from, _), _)| from == name).map(|(_, of)| weight(&of.0)).collect();
-        let (own, all) = &graph.functions[name];
+        let (self_value, all) = &graph.functions[name];
         let into = if callers.is_empty() { 1.0 } else { entropy(&mut callers) };
         let is_leaf = callees.is_empty();
-        callees.push(weight(own));
+        callees.push(weight(self_value));
         let out = if is_leaf { 1.0 } else { entropy(&mut callees) };
-        ((into + out) * weight(all)) as i64 + weight(own) as i64
+        ((into + out) * weight(all)) as i64 + weight(self_value) as i64
     };
     graph.functions.keys().map(|name| (name.clone(), score(name))).collect()
 }

@@ -365,8 +365,8 @@ impl Clients<'_> {
                     ..SelectMergeStacktracesRequest::default()
                 };
                 let tree = querier.merged_tree(reader, request).await?;
-                let own = tree.nodes().iter().filter(|node| node.own != 0);
-                Ok(sum(own.map(|node| (tree.name(node).to_owned(), node.own))))
+                let leaves = tree.nodes().iter().filter(|node| node.self_value != 0);
+                Ok(sum(leaves.map(|node| (tree.name(node).to_owned(), node.self_value))))
             }
             Question::Pprof => {
                 let request = SelectMergeProfileRequest {
@@ -418,7 +418,7 @@ fn sum(parts: impl Iterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
     })
 }
 
-/// Own values by function.
+/// Self values by function.
 fn leaves(profile: &Profile) -> BTreeMap<String, i64> {
     let functions: BTreeMap<u64, i64> =
         profile.function.iter().map(|function| (function.id, function.name)).collect();

@@ -373,7 +373,7 @@ impl Model {
         floors
     }
 
-    /// Compares own values by function with what they should be.
+    /// Compares self values by function with what they should be.
     pub fn check(
         &mut self,
         asked: &Asked,

@@ -254,10 +254,10 @@ pub async fn compare(processes: &RefCell<Processes>, clients: &Clients<'_>) -> R
         Err(status) => return clients.may_fail("a query of processes", &status, stormy),
     };
     let mut found = BTreeMap::new();
-    for node in tree.nodes().iter().filter(|node| node.own != 0) {
-        let of = run_of(tree.name(node)).filter(|_| node.own % each == 0);
-        let of = of.ok_or_else(|| format!("{} has {} of {name}", tree.name(node), node.own))?;
-        *found.entry(of).or_default() += node.own / each;
+    for node in tree.nodes().iter().filter(|node| node.self_value != 0) {
+        let of = run_of(tree.name(node)).filter(|_| node.self_value % each == 0);
+        let of = of.ok_or_else(|| format!("{} has {} of {name}", tree.name(node), node.self_value))?;
+        *found.entry(of).or_default() += node.self_value / each;
     }
     clients.world.tell(format_args!("processes have counted {name} {found:?}"));
     let said = clients.said(&reader, stormy)?;

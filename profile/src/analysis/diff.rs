@@ -16,8 +16,8 @@ pub struct DiffNode {
     pub parent: u32,
     /// Total on the left and on the right side.
     pub total: [i64; 2],
-    /// Own value on the left and on the right side.
-    pub own: [i64; 2],
+    /// Self value on the left and on the right side.
+    pub self_values: [i64; 2],
     /// Set if the node stands for truncated nodes of either side.
     pub other: bool,
 }
@@ -34,11 +34,11 @@ pub struct DiffFlamegraph {
     /// Names of the bars; the first is `total`, the name of the root.
     pub names: Vec<String>,
     /// Bars of each level in groups of seven numbers. Left side: distance from the end of the previous bar,
-    /// total, own value. Right side: the same three. Last: index of the name.
+    /// total, self value. Right side: the same three. Last: index of the name.
     pub levels: Vec<Vec<i64>>,
     /// Sum of both totals.
     pub total: i64,
-    /// Largest own value of either side.
+    /// Largest self value of either side.
     pub max_self: i64,
     /// Total of each side.
     pub ticks: [i64; 2],
@@ -53,7 +53,7 @@ pub struct FunctionDiff {
     pub left: FunctionWeights,
     /// Weights on the right side.
     pub right: FunctionWeights,
-    /// Own value on the right minus that on the left.
+    /// Self value on the right minus that on the left.
     pub delta: i64,
     /// Cumulative value on the right minus that on the left.
     pub cum_delta: i64,
@@ -76,7 +76,7 @@ impl DiffTree {
                 name,
                 parent: parents[at],
                 total: [before, after].map(|node| node.map_or(0, |node| node.total)),
-                own: [before, after].map(|node| node.map_or(0, |node| node.own)),
+                self_values: [before, after].map(|node| node.map_or(0, |node| node.self_value)),
                 other: before.or(after).is_some_and(|node| node.other),
             });
             let mut callees: BTreeMap<(&str, bool), [u32; 2]> = BTreeMap::new();
@@ -120,8 +120,10 @@ impl DiffTree {
 
     /// Returns the weight of each node, by the values of both sides together.
     fn weights(&self) -> Vec<u64> {
-        let own = |node: &DiffNode| node.own[0].unsigned_abs().saturating_add(node.own[1].unsigned_abs());
-        let mut weights: Vec<u64> = self.nodes.iter().map(own).collect();
+        let weight = |node: &DiffNode| {
+            node.self_values[0].unsigned_abs().saturating_add(node.self_values[1].unsigned_abs())
+        };
+        let mut weights: Vec<u64> = self.nodes.iter().map(weight).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             weights[node.parent as usize] = weights[node.parent as usize].saturating_add(weights[at]);
         }
@@ -150,7 +152,7 @@ impl DiffTree {
                 places.push((place, is_other));
             }
             for (side, drafts) in sides.iter_mut().enumerate() {
-                drafts.add(places[at].0[side], node.own[side]);
+                drafts.add(places[at].0[side], node.self_values[side]);
             }
         }
         let [left, right] = sides.map(TreeDraft::finish);
@@ -165,7 +167,7 @@ impl DiffTree {
         let mut graph = DiffFlamegraph { total, ticks, ..DiffFlamegraph::default() };
         let level_of = node_levels(self.nodes.iter().map(|node| node.parent));
         let starts = [0, 1].map(|side| {
-            bar_starts(self.nodes.iter().map(|node| (node.parent, node.total[side], node.own[side])))
+            bar_starts(self.nodes.iter().map(|node| (node.parent, node.total[side], node.self_values[side])))
         });
         let mut end = [0i64; 2];
         for (at, node) in self.nodes.iter().enumerate() {
@@ -176,9 +178,9 @@ impl DiffTree {
             let level = &mut graph.levels[level_of[at]];
             for side in [0, 1] {
                 let start = starts[side][at];
-                level.extend([start.wrapping_sub(end[side]), node.total[side], node.own[side]]);
+                level.extend([start.wrapping_sub(end[side]), node.total[side], node.self_values[side]]);
                 end[side] = start.wrapping_add(node.total[side]);
-                graph.max_self = graph.max_self.max(node.own[side]);
+                graph.max_self = graph.max_self.max(node.self_values[side]);
             }
             level.push(if at == 0 { 0 } else { names.intern(&node.name) });
         }
@@ -187,7 +189,7 @@ impl DiffTree {
     }
 }
 
-/// Returns the changed functions, the largest change of own value first. Remainders of truncations are no
+/// Returns the changed functions, the largest change of self value first. Remainders of truncations are no
 /// functions and are omitted, so the trees should be complete.
 pub fn diff_functions(left: &Tree, right: &Tree) -> Vec<FunctionDiff> {
     let mut sides: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();

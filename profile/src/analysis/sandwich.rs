@@ -41,7 +41,7 @@ impl SandwichView {
                 None => None,
             };
             if let Some((place, _)) = place {
-                callees.add(place, node.own);
+                callees.add(place, node.self_value);
             }
             places.push(place);
         }
@@ -93,7 +93,7 @@ impl SandwichView {
                 let name = callees.name(function);
                 here.push(callees.child(0, name, false));
             }
-            here.iter().for_each(|&place| callees.add(place, node.own));
+            here.iter().for_each(|&place| callees.add(place, node.self_value));
             places.push(here);
         }
         SandwichView { callers: callers.finish(), callees: callees.finish() }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the stacks, own values of a function's lines add up to its own value in the table of functions, and
+        /// Whatever the stacks, self values of a function's lines add up to its self value in the table of functions, and
         /// no line weighs more than the function.
         #[test]
         fn lines_add_up_to_functions(seed: u64) {
@@ -200,8 +200,8 @@ mod tests {
             let everything = all_lines(&profile.dictionary, &totals);
             for (name, weights) in function_weights(&tree) {
                 let of_one = function_lines(&profile.dictionary, &totals, name);
-                let own: i64 = of_one.lines.iter().map(|(_, line)| line.flat).sum();
-                prop_assert_eq!(own, of_one.function.flat);
+                let self_value: i64 = of_one.lines.iter().map(|(_, line)| line.flat).sum();
+                prop_assert_eq!(self_value, of_one.function.flat);
                 let of_all: Vec<_> = everything.iter().filter(|(place, _)| place.function == name).cloned().collect();
                 prop_assert_eq!(&of_all, &of_one.lines);
                 prop_assert_eq!(weights, of_one.function);

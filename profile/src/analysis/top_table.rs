@@ -57,7 +57,7 @@ pub fn function_weights(tree: &Tree) -> Vec<(&str, FunctionWeights)> {
             continue;
         }
         let weight = weights[name].get_or_insert_default();
-        weight.flat = weight.flat.wrapping_add(node.own);
+        weight.flat = weight.flat.wrapping_add(node.self_value);
         if open[name] == 0 {
             weight.cum = weight.cum.wrapping_add(node.total);
         }

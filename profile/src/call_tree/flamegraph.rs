@@ -8,12 +8,12 @@ use crate::data_model::symbols::NO_ENTRY;
 pub struct Flamegraph {
     /// Names of the bars; the first is `total`, the name of the root.
     pub names: Vec<String>,
-    /// Bars of each level in groups of four: distance from the end of the previous bar, total, own value,
+    /// Bars of each level in groups of four: distance from the end of the previous bar, total, self value,
     /// index of the name.
     pub levels: Vec<Vec<i64>>,
     /// Total of the root.
     pub total: i64,
-    /// Largest own value.
+    /// Largest self value.
     pub max_self: i64,
 }
 
@@ -53,11 +53,11 @@ pub(crate) fn node_levels(parents: impl ExactSizeIterator<Item = u32>) -> Vec<us
     levels
 }
 
-/// Returns the start of each bar. A caller's own value comes first, then its callees in sequence.
+/// Returns the start of each bar. A caller's self value comes first, then its callees in sequence.
 pub(crate) fn bar_starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) -> Vec<i64> {
     let mut starts = Vec::with_capacity(nodes.len());
     let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
-    for (parent, total, own) in nodes {
+    for (parent, total, self_value) in nodes {
         let start = match next.get_mut(parent as usize) {
             None => 0,
             Some(next) => {
@@ -67,7 +67,7 @@ pub(crate) fn bar_starts(nodes: impl ExactSizeIterator<Item = (u32, i64, i64)>) 
             }
         };
         starts.push(start);
-        next.push(start.wrapping_add(own));
+        next.push(start.wrapping_add(self_value));
     }
     starts
 }
@@ -78,7 +78,7 @@ impl Flamegraph {
         let nodes = tree.nodes();
         let mut names = TreeNames::from_tree(tree);
         let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
-        // Start of the next callee of each node, behind its own value and the previous callees.
+        // Start of the next callee of each node, behind its self value and the previous callees.
         let mut next: Vec<i64> = Vec::with_capacity(nodes.len());
         let mut level = 0..1;
         while !level.is_empty() {
@@ -90,10 +90,10 @@ impl Flamegraph {
                     *next = start.wrapping_add(node.total);
                     start
                 });
-                next.push(start.wrapping_add(node.own));
-                bars.extend([start.wrapping_sub(end), node.total, node.own, names.index(node)]);
+                next.push(start.wrapping_add(node.self_value));
+                bars.extend([start.wrapping_sub(end), node.total, node.self_value, names.index(node)]);
                 end = start.wrapping_add(node.total);
-                graph.max_self = graph.max_self.max(node.own);
+                graph.max_self = graph.max_self.max(node.self_value);
             }
             graph.levels.push(bars);
             // The callees of a level follow it as one contiguous range.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     /// What a server that clients know today answers for the same stacks; only the order of its names, which
-    /// has no meaning, is another. A bar's own value lies left of its callees.
+    /// has no meaning, is another. A bar's self value lies left of its callees.
     #[test]
     fn bars_lie_where_clients_know_them() {
         let graph = Flamegraph::from_tree(&tree(&[
@@ -208,7 +208,7 @@ mod tests {
         let mut graph = Flamegraph { total: tree.total(), ..Flamegraph::default() };
         let nodes = tree.nodes();
         let level_of = node_levels(nodes.iter().map(|node| node.parent));
-        let starts = bar_starts(nodes.iter().map(|node| (node.parent, node.total, node.own)));
+        let starts = bar_starts(nodes.iter().map(|node| (node.parent, node.total, node.self_value)));
         let mut end = 0i64;
         for (at, node) in nodes.iter().enumerate() {
             if level_of[at] == graph.levels.len() {
@@ -217,9 +217,9 @@ mod tests {
             }
             let name = if at == 0 { 0 } else { names.intern(tree.name(node)) };
             let delta = starts[at].wrapping_sub(end);
-            graph.levels[level_of[at]].extend([delta, node.total, node.own, name]);
+            graph.levels[level_of[at]].extend([delta, node.total, node.self_value, name]);
             end = starts[at].wrapping_add(node.total);
-            graph.max_self = graph.max_self.max(node.own);
+            graph.max_self = graph.max_self.max(node.self_value);
         }
         graph.names = names.names;
         graph

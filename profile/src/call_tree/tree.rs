@@ -40,7 +40,7 @@ pub struct TreeNode {
     /// Value of the node and all of its callees.
     pub total: i64,
     /// Value of the node itself.
-    pub own: i64,
+    pub self_value: i64,
     /// Set for the remainder of a truncation; never for a function, whatever its name.
     pub other: bool,
 }
@@ -59,7 +59,15 @@ impl Default for Tree {
 }
 
 fn root() -> TreeNode {
-    TreeNode { name: 0, parent: NO_ENTRY, first_child: 1, child_count: 0, total: 0, own: 0, other: false }
+    TreeNode {
+        name: 0,
+        parent: NO_ENTRY,
+        first_child: 1,
+        child_count: 0,
+        total: 0,
+        self_value: 0,
+        other: false,
+    }
 }
 
 impl Tree {

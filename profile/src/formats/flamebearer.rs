@@ -2,9 +2,9 @@
 //! and downloaded files.
 //!
 //! ```text
-//!  level 0   total ─────────────────────────────     A bar lies below its caller. A caller's own value lies
+//!  level 0   total ─────────────────────────────     A bar lies below its caller. A caller's self value lies
 //!  level 1   main ──────────────────  idle ─────     left of its callees. Each bar is four numbers: distance
-//!  level 2        work ──────                        from the bar to the left, total, own value, name.
+//!  level 2        work ──────                        from the bar to the left, total, self value, name.
 //! ```
 //! A truncated graph has bars named `other`, which become functions of that name. The decoder guesses
 //! nothing: it rejects a graph with contradictory totals.
@@ -116,16 +116,16 @@ pub enum BarError {
         end: i64,
     },
     /// The total differs from the sum of its parts.
-    #[error("its total is {total}, its own value and the bars below it are {parts}")]
+    #[error("its total is {total}, its self value and the bars below it are {parts}")]
     Sum {
         /// Total of the bar.
         total: i64,
-        /// Sum of its own value and of the bars below it.
+        /// Sum of its self value and of the bars below it.
         parts: i128,
     },
 }
 
-/// Decodes the graph of a single profile. Each bar's own value becomes a sample.
+/// Decodes the graph of a single profile. Each bar's self value becomes a sample.
 pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, FlamebearerError> {
     let guard = LimitGuard::new(limits);
     let FlamebearerDocument { version, bars, metadata } =
@@ -140,10 +140,10 @@ pub fn parse(bytes: &[u8], limits: &DecodeLimits) -> Result<Profile, Flamebearer
         }
     }
     let mut profile = Profile::default();
-    let own = bars.own_values(&mut profile)?;
+    let self_values = bars.self_values(&mut profile)?;
     let mut written_out = ExpandedFrameCounter::default();
-    let mut cells = Vec::with_capacity(own.len());
-    for (node, value) in own {
+    let mut cells = Vec::with_capacity(self_values.len());
+    for (node, value) in self_values {
         let (stack, depth) = profile.dictionary.intern_stack_at(node);
         written_out.add_stack(depth, limits)?;
         cells.push(SparseCell { stack, labels: 0, column: 0, value });
@@ -171,17 +171,17 @@ struct PlacedBar {
     node: u32,
     start: i64,
     end: i64,
-    /// Remainder of the total, less its own value and the callees read so far.
+    /// Remainder of the total, less its self value and the callees read so far.
     left: i64,
 }
 
 impl ParsedFlamebearer {
-    /// Returns the own values by node of the stack trie.
-    fn own_values(&self, profile: &mut Profile) -> Result<Vec<(u32, i64)>, FlamebearerError> {
+    /// Returns the self values by node of the stack trie.
+    fn self_values(&self, profile: &mut Profile) -> Result<Vec<(u32, i64)>, FlamebearerError> {
         let dictionary = &mut profile.dictionary;
         let locations: Vec<u32> =
             self.names.iter().map(|name| dictionary.intern_named_location(name)).collect();
-        let mut own: PrehashedMap<u32, i64> = PrehashedMap::default();
+        let mut self_values: PrehashedMap<u32, i64> = PrehashedMap::default();
         let mut above: Vec<PlacedBar> = Vec::new();
         for (level, numbers) in self.levels.iter().enumerate() {
             let (bars, rest) = numbers.as_chunks::<NUMBERS_PER_BAR>();
@@ -218,7 +218,7 @@ impl ParsedFlamebearer {
                 };
                 // Adjacent bars of one name are one function. Their sum cannot exceed the total, so it does
                 // not overflow.
-                let sum = own.entry(node).or_default();
+                let sum = self_values.entry(node).or_default();
                 *sum = sum.wrapping_add(value);
                 placed.push(PlacedBar { bar: bar as u32, node, start, end, left: total - value });
             }
@@ -233,7 +233,7 @@ impl ParsedFlamebearer {
         if self.levels.is_empty() {
             self.check_ticks(0)?;
         }
-        Ok(own.into_iter().collect())
+        Ok(self_values.into_iter().collect())
     }
 
     /// Checks a bar's numbers and returns its start. `end` is the end of the bar to the left.
@@ -242,7 +242,7 @@ impl ParsedFlamebearer {
         [distance, total, value, name]: [i64; NUMBERS_PER_BAR],
         end: i64,
     ) -> Result<i64, BarError> {
-        let numbers = [("its distance", distance), ("its total", total), ("its own value", value)];
+        let numbers = [("its distance", distance), ("its total", total), ("its self value", value)];
         if let Some(&(what, value)) = numbers.iter().find(|(_, value)| *value < 0) {
             return Err(BarError::Negative { what, value });
         }
@@ -262,7 +262,7 @@ impl ParsedFlamebearer {
     }
 }
 
-/// Checks that the total of each bar equals its own value plus the bars below it.
+/// Checks that the total of each bar equals its self value plus the bars below it.
 fn check_level_totals(level: usize, bars: &[PlacedBar]) -> Result<(), FlamebearerError> {
     let bad = bars.iter().find(|bar| bar.left != 0);
     bad.map_or(Ok(()), |&PlacedBar { bar, start, end, left, .. }| {

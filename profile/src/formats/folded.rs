@@ -105,10 +105,10 @@ pub fn parse(bytes: &[u8], value_type: ValueType, limits: &DecodeLimits) -> Resu
     Ok(profile)
 }
 
-/// Encodes a tree: one line for each own value, with its path.
+/// Encodes a tree: one line for each self value, with its path.
 pub fn write(tree: &Tree) -> String {
     let mut text = String::new();
-    for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
+    for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.self_value != 0) {
         for (depth, frame) in path_to_node(tree, at).into_iter().enumerate() {
             if depth > 0 {
                 text.push(';');
@@ -116,7 +116,7 @@ pub fn write(tree: &Tree) -> String {
             text.extend(tree.name(&tree.nodes()[frame as usize]).chars().map(plain));
         }
         // Writing to a string cannot fail.
-        let _ = writeln!(text, " {}", node.own);
+        let _ = writeln!(text, " {}", node.self_value);
     }
     text
 }

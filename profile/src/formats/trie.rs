@@ -1,7 +1,7 @@
 //! Reader of trees and tries of stacks, as old clients send them.
 //!
 //! ```text
-//!  node:  length and text of its name │ its own value │ how many children │ the children, each a node
+//!  node:  length and text of its name │ its self value │ how many children │ the children, each a node
 //!  tree:  a node is a frame; the outermost one is the whole and has no name
 //!  trie:  a node continues the text of its parent; the result is a folded stack: main;ru + n
 //! ```

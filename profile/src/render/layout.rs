@@ -15,12 +15,12 @@ pub(crate) struct FlameBar {
     pub(crate) level: usize,
 }
 
-/// Returns the bars of all nodes. The caller's own part comes first, then its callees. Widths are sums of
+/// Returns the bars of all nodes. The caller's self part comes first, then its callees. Widths are sums of
 /// magnitudes, so that callees lie within their caller even with negative values.
 pub(crate) fn layout_bars(tree: &Tree) -> Vec<FlameBar> {
     let nodes = tree.nodes();
-    let own = |at: usize| u128::from(nodes[at].own.unsigned_abs());
-    let mut weights: Vec<u128> = (0..nodes.len()).map(own).collect();
+    let self_value = |at: usize| u128::from(nodes[at].self_value.unsigned_abs());
+    let mut weights: Vec<u128> = (0..nodes.len()).map(self_value).collect();
     for (at, node) in nodes.iter().enumerate().skip(1).rev() {
         weights[node.parent as usize] += weights[at];
     }
@@ -33,7 +33,7 @@ pub(crate) fn layout_bars(tree: &Tree) -> Vec<FlameBar> {
         if let Some(next) = next.get_mut(node.parent as usize) {
             *next += weights[at];
         }
-        next.push(start + own(at));
+        next.push(start + self_value(at));
         let end = if at == 0 { 1.0 } else { (start + weights[at]) as f64 / whole };
         bars.push(FlameBar { start: start as f64 / whole, end, level: level_of[at] });
     }

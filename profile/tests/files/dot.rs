@@ -60,7 +60,7 @@ fn read<const N: usize>(text: &str) -> Graph<N> {
         } else if place == "graph" {
             graph.of = parts[0].split(' ').nth(2).unwrap().parse().ok();
         } else {
-            let (own, all) = match &parts[parts.len() - 2..] {
+            let (self_value, all) = match &parts[parts.len() - 2..] {
                 [own, all] if all.starts_with("of ") => (own.as_str(), all.strip_prefix("of ").unwrap()),
                 [_, both] => both.split_once(" of ").unwrap_or((both, both)),
                 other => panic!("{other:?}"),
@@ -68,7 +68,7 @@ fn read<const N: usize>(text: &str) -> Graph<N> {
             let (_, tooltip) = line.rsplit_once(" tooltip=\"").unwrap();
             let name = quoted(tooltip).remove(0);
             let (name, _) = name.rsplit_once(" (").unwrap();
-            assert_eq!(graph.functions.insert(name.to_owned(), (values(own), values(all))), None);
+            assert_eq!(graph.functions.insert(name.to_owned(), (values(self_value), values(all))), None);
             names.insert(place.to_owned(), name.to_owned());
             assert_eq!(place, format!("N{}", names.len()));
         }

@@ -98,7 +98,7 @@ pub fn of_tree(tree: &Tree) -> Paths {
             path.push(tree.name(node).to_owned());
             names.push(path);
         }
-        add(&mut paths, names[at].clone(), node.own);
+        add(&mut paths, names[at].clone(), node.self_value);
     }
     paths.retain(|_, value| *value != 0);
     paths

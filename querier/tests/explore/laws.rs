@@ -17,7 +17,7 @@ pub fn rows(uploads: &[Upload], from: i64, to: i64) -> Vec<Row> {
     meant.flat_map(|one| one.rows.iter().map(|(frames, value)| (one.pod, frames.clone(), *value))).collect()
 }
 
-/// Own and total values by what `keys` makes of a stack: of all frames, the leaf last.
+/// Self and total values by what `keys` makes of a stack: of all frames, the leaf last.
 pub fn weigh<K: Ord + Clone>(rows: &[Row], key: impl Fn(u8, (u8, i64)) -> K) -> BTreeMap<K, (i64, i64)> {
     let mut found: BTreeMap<K, (i64, i64)> = BTreeMap::new();
     for (pod, frames, value) in rows {
@@ -29,15 +29,15 @@ pub fn weigh<K: Ord + Clone>(rows: &[Row], key: impl Fn(u8, (u8, i64)) -> K) -> 
     found
 }
 
-/// Own values by path below the root.
+/// Self values by path below the root.
 fn by_path(tree: &Tree) -> BTreeMap<String, i64> {
     let (mut paths, mut found) = (Vec::<String>::new(), BTreeMap::new());
     for node in &tree.nodes {
         let above = paths.get(node.parent as usize).cloned().unwrap_or_default();
         let path =
             if paths.is_empty() { above } else { format!("{above}/{}", tree.names[node.name as usize]) };
-        if node.own != 0 {
-            found.insert(path.clone(), node.own);
+        if node.self_ != 0 {
+            found.insert(path.clone(), node.self_);
         }
         paths.push(path);
     }
@@ -73,20 +73,20 @@ proptest! {
             for row in &answer.rows {
                 for part in &row.groups {
                     let pod = answer.groups[part.group as usize].labels.first().map(|label| label.value.clone());
-                    of_groups.insert((pod.unwrap_or_default(), row.name.clone()), (part.own, part.total));
+                    of_groups.insert((pod.unwrap_or_default(), row.name.clone()), (part.self_, part.total));
                 }
             }
             let (count, is_last) = (answer.count, answer.rows.len() < limit as usize);
-            found.extend(answer.rows.into_iter().map(|row| (row.name, (row.own, row.total))));
+            found.extend(answer.rows.into_iter().map(|row| (row.name, (row.self_, row.total))));
             pages += 1;
             if is_last {
                 prop_assert_eq!(count, found.len() as u64);
                 break;
             }
         }
-        let key = |(name, (own, total)): &(String, (i64, i64))| match order {
-            0 => (own.unsigned_abs(), total.unsigned_abs(), name.clone()),
-            1 => (total.unsigned_abs(), own.unsigned_abs(), name.clone()),
+        let key = |(name, (self_value, total)): &(String, (i64, i64))| match order {
+            0 => (self_value.unsigned_abs(), total.unsigned_abs(), name.clone()),
+            1 => (total.unsigned_abs(), self_value.unsigned_abs(), name.clone()),
             _ => (0, 0, name.clone()),
         };
         let is_sorted = found.windows(2).all(|pair| {
@@ -127,7 +127,7 @@ proptest! {
         prop_assert_eq!(by_path(&answer.callees.unwrap_or_default()), sums(callees));
         prop_assert_eq!(by_path(&answer.callers.unwrap_or_default()), sums(callers));
         let weights = weigh(&rows, |_, frame| name(frame.0));
-        prop_assert_eq!((answer.own, answer.total), weights.get(&function_name).copied().unwrap_or_default());
+        prop_assert_eq!((answer.self_, answer.total), weights.get(&function_name).copied().unwrap_or_default());
     }
 
     #[test]
@@ -141,12 +141,12 @@ proptest! {
         let mut expected = weigh(&rows, |_, frame| frame);
         expected.retain(|frame, _| frame.0 == function);
         let found: BTreeMap<_, _> =
-            answer.rows.iter().map(|row| ((function, row.line), (row.own, row.total))).collect();
+            answer.rows.iter().map(|row| ((function, row.line), (row.self_, row.total))).collect();
         prop_assert_eq!(answer.count, found.len() as u64);
         prop_assert!(answer.rows.iter().all(|row| row.file == "a.rs"));
         prop_assert_eq!(found, expected);
         let whole = weigh(&rows, |_, frame| name(frame.0)).get(&name(function)).copied().unwrap_or_default();
-        prop_assert_eq!((answer.own, answer.total), whole);
+        prop_assert_eq!((answer.self_, answer.total), whole);
     }
 
     #[test]
@@ -170,7 +170,7 @@ proptest! {
                 query: query(from, to), path: names.clone(), skip, ..SubtreeRequest::default()
             };
             let answer = ask(querier.subtree(&both(), request)).unwrap();
-            prop_assert_eq!((answer.own, answer.total), (below.get("").copied().unwrap_or_default(), total));
+            prop_assert_eq!((answer.self_, answer.total), (below.get("").copied().unwrap_or_default(), total));
             let tree = answer.tree.unwrap_or_default();
             if skip == 0 {
                 found = by_path(&tree);
@@ -199,7 +199,7 @@ proptest! {
         let whole = ask(querier.subtree(&both(), SubtreeRequest { max_nodes: 0, ..request.clone() })).unwrap();
         let request = SubtreeRequest { other_millionths: Some(millionths), ..request };
         let answer = ask(querier.subtree(&both(), request)).unwrap();
-        prop_assert_eq!((answer.own, answer.total, answer.callees), (whole.own, whole.total, whole.callees));
+        prop_assert_eq!((answer.self_, answer.total, answer.callees), (whole.self_, whole.total, whole.callees));
         let (shown, whole) = (answer.tree.unwrap_or_default(), by_path(&whole.tree.unwrap_or_default()));
         let hidden: i64 = shown.nodes.iter().filter(|node| node.other).map(|node| node.total).sum();
         prop_assert_eq!(answer.other, hidden);
@@ -244,7 +244,7 @@ proptest! {
         };
         let expected: BTreeMap<(String, i64), [(i64, i64); 2]> =
             keys.iter().filter(differs).map(|key| (key.clone(), [of(0, key), of(1, key)])).collect();
-        let both = |of: &Option<Weights>| of.as_ref().map(|of| (of.own, of.total)).unwrap_or_default();
+        let both = |of: &Option<Weights>| of.as_ref().map(|of| (of.self_, of.total)).unwrap_or_default();
         let found: BTreeMap<(String, i64), [(i64, i64); 2]> = answer
             .rows
             .iter()

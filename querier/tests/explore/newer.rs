@@ -45,7 +45,7 @@ fn rows_of(table: &FunctionTable) -> Vec<Weighed> {
     table.functions.iter().map(|row| (row.name.clone(), (row.self_, row.total))).collect()
 }
 
-/// By path from the function on: total and own value.
+/// By path from the function on: total and self value.
 fn by_path(names: &[String], half: Option<&SandwichTree>) -> BTreeMap<String, (i64, i64)> {
     let (mut found, mut open) = (BTreeMap::new(), Vec::<(String, u32)>::new());
     for node in half.map_or(&[][..], |half| &half.nodes) {
@@ -57,7 +57,7 @@ fn by_path(names: &[String], half: Option<&SandwichTree>) -> BTreeMap<String, (i
             path.clone()
         });
         let path = format!("{above}/{}", names[node.name_index as usize]);
-        assert_eq!(found.insert(path.clone(), (node.total, node.own)), None, "{path} is there twice");
+        assert_eq!(found.insert(path.clone(), (node.total, node.self_value)), None, "{path} is there twice");
         open.push((path, node.child_count));
     }
     found
@@ -159,8 +159,8 @@ proptest! {
         }
         prop_assert_eq!(by_path(&found.names, found.callers.as_ref()), callers);
         prop_assert_eq!(by_path(&found.names, found.callees.as_ref()), callees);
-        let (own, total) = functions(&rows).get(&name(function)).copied().unwrap_or_default();
-        prop_assert_eq!((found.self_, found.total), (own, total));
+        let (self_value, total) = functions(&rows).get(&name(function)).copied().unwrap_or_default();
+        prop_assert_eq!((found.self_, found.total), (self_value, total));
         let mut names = found.names.clone();
         names.sort();
         names.dedup();

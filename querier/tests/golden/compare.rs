@@ -22,7 +22,7 @@ pub fn key(path: &str) -> String {
     }
 }
 
-/// Path → total and own value (of two graphs: both of the left, both of the right).
+/// Path → total and self value (of two graphs: both of the left, both of the right).
 pub fn flamegraph(graph: &Graph<'_>, width: usize) -> Value {
     let mut nodes = Map::new();
     let mut above: Vec<(i64, i64, String)> = Vec::new();
@@ -31,11 +31,11 @@ pub fn flamegraph(graph: &Graph<'_>, width: usize) -> Value {
         let mut here = Vec::new();
         for bar in level.chunks(width) {
             let (delta, total, value, name) = match *bar {
-                [delta, total, own, name] => (delta, total, vec![total, own], name),
-                [left, left_total, left_own, right, right_total, right_own, name] => (
+                [delta, total, self_value, name] => (delta, total, vec![total, self_value], name),
+                [left, left_total, left_self, right, right_total, right_self, name] => (
                     left + right,
                     left_total + right_total,
-                    vec![left_total, left_own, right_total, right_own],
+                    vec![left_total, left_self, right_total, right_self],
                     name,
                 ),
                 _ => panic!("level {depth} has {} numbers", level.len()),
@@ -75,7 +75,7 @@ pub fn flamegraph(graph: &Graph<'_>, width: usize) -> Value {
     shown
 }
 
-/// The bytes of a tree: path → total and own value.
+/// The bytes of a tree: path → total and self value.
 pub fn tree(mut bytes: &[u8]) -> Value {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let (mut value, mut shift) = (0, 0);
@@ -98,11 +98,11 @@ pub fn tree(mut bytes: &[u8]) -> Value {
         if !path.is_empty() || length > 0 {
             path.push(String::from_utf8(name.to_vec()).expect("text"));
         }
-        let own = varint(&mut bytes) as i64;
+        let self_value = varint(&mut bytes) as i64;
         let callees = varint(&mut bytes) as usize;
-        nodes.entry(path.join(";")).or_default()[1] += own;
+        nodes.entry(path.join(";")).or_default()[1] += self_value;
         for end in 0..=path.len() {
-            nodes.entry(path[..end].join(";")).or_default()[0] += own;
+            nodes.entry(path[..end].join(";")).or_default()[0] += self_value;
         }
         waiting.extend(std::iter::repeat_n(path, callees));
     }

@@ -130,7 +130,7 @@ mod tests {
         merged.truncate(2, 9);
         let cut = Tree::from_totals(&merged.dictionary, &merged.totals);
         let shown: Vec<(&str, i64, i64)> =
-            cut.nodes().iter().map(|node| (cut.name(node), node.total, node.own)).collect();
+            cut.nodes().iter().map(|node| (cut.name(node), node.total, node.self_value)).collect();
         assert_eq!(
             shown,
             [("", 17, 8), ("a", 7, 0), ("other", 2, 2), ("b", 6, 2), ("other", 1, 1), ("other", 4, 4),]

@@ -15,7 +15,7 @@ pub(crate) struct DraftNode {
     pub(crate) parent: u32,
     pub(crate) name: u32,
     pub(crate) other: bool,
-    pub(crate) own: i64,
+    pub(crate) self_value: i64,
 }
 
 /// Nodes in the order of discovery, callers before callees.
@@ -28,7 +28,7 @@ pub(crate) struct TreeDraft {
 
 impl Default for TreeDraft {
     fn default() -> Self {
-        let root = DraftNode { parent: NO_ENTRY, name: 0, other: false, own: 0 };
+        let root = DraftNode { parent: NO_ENTRY, name: 0, other: false, self_value: 0 };
         TreeDraft { names: StringTable::default(), nodes: vec![root], children: PrehashedMap::default() }
     }
 }
@@ -41,16 +41,16 @@ impl TreeDraft {
         // No tree has 2^31 nodes.
         let key = u64::from(parent) << 33 | u64::from(other) << 32 | u64::from(name);
         *self.children.entry(key).or_insert_with(|| {
-            self.nodes.push(DraftNode { parent, name, other, own: 0 });
+            self.nodes.push(DraftNode { parent, name, other, self_value: 0 });
             self.nodes.len() as u32 - 1
         })
     }
     pub(crate) fn add(&mut self, node: u32, value: i64) {
-        let own = &mut self.nodes[node as usize].own;
-        *own = own.wrapping_add(value);
+        let self_value = &mut self.nodes[node as usize].self_value;
+        *self_value = self_value.wrapping_add(value);
     }
     pub(crate) fn finish(self) -> Tree {
-        let mut live: Vec<bool> = self.nodes.iter().map(|node| node.own != 0).collect();
+        let mut live: Vec<bool> = self.nodes.iter().map(|node| node.self_value != 0).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             live[node.parent as usize] |= live[at];
         }
@@ -61,7 +61,7 @@ impl TreeDraft {
     /// Returns the shape of trees with these nodes. `of_stacks` has the node of each stack.
     fn shape(self, of_stacks: &[u32]) -> TreeShape {
         let (names, mut nodes, drafts) = self.in_order(&vec![true; self.nodes.len()]);
-        nodes.iter_mut().for_each(|node| node.own = 0);
+        nodes.iter_mut().for_each(|node| node.self_value = 0);
         let mut places = vec![0u32; drafts.len()];
         (0..).zip(&drafts).for_each(|(place, &draft)| places[draft as usize] = place);
         TreeShape::new(names, nodes, of_stacks.iter().map(|&draft| places[draft as usize]).collect())
@@ -70,14 +70,20 @@ impl TreeDraft {
     fn in_order(&self, live: &[bool]) -> (Vec<Arc<str>>, Vec<TreeNode>, Vec<u32>) {
         let (names, ranks) = self.sorted_names(live);
         let (first, order) = self.callees(live, &ranks);
-        let mut nodes = vec![TreeNode { own: self.nodes[0].own, ..root() }];
+        let mut nodes = vec![TreeNode { self_value: self.nodes[0].self_value, ..root() }];
         let mut drafts = vec![0u32];
         let mut at = 0;
         while at < nodes.len() {
             let draft = drafts[at] as usize;
             for &callee in &order[first[draft] as usize..first[draft + 1] as usize] {
-                let DraftNode { name, other, own, .. } = self.nodes[callee as usize];
-                nodes.push(TreeNode { name: ranks[name as usize], parent: at as u32, own, other, ..root() });
+                let DraftNode { name, other, self_value, .. } = self.nodes[callee as usize];
+                nodes.push(TreeNode {
+                    name: ranks[name as usize],
+                    parent: at as u32,
+                    self_value,
+                    other,
+                    ..root()
+                });
                 drafts.push(callee);
             }
             at += 1;
@@ -145,7 +151,7 @@ impl TreeBuilder {
     pub fn child(&mut self, caller: u32, name: u32) -> u32 {
         self.0.child(caller, name, false)
     }
-    /// Adds to a node's own value.
+    /// Adds to a node's self value.
     pub fn add(&mut self, node: u32, value: i64) {
         self.0.add(node, value);
     }

@@ -1,4 +1,4 @@
-//! Binary encoding of trees for peers: names once, then a column each of callee counts, names and own values.
+//! Binary encoding of trees for peers: names once, then a column each of callee counts, names and self values.
 //! Callers and totals follow from these.
 
 use std::sync::Arc;
@@ -23,8 +23,8 @@ impl Tree {
                 before = callee.name;
             }
         }
-        let scale = ColumnScale::put(out, self.nodes.iter().map(|node| node.own));
-        self.nodes.iter().for_each(|node| scale.put_number(out, node.own));
+        let scale = ColumnScale::put(out, self.nodes.iter().map(|node| node.self_value));
+        self.nodes.iter().for_each(|node| scale.put_number(out, node.self_value));
     }
 
     /// Decodes the output of [`pack`](Self::pack), if the tree takes at most `most` [`bytes`](Self::bytes).
@@ -45,7 +45,7 @@ impl Tree {
         tree.read_names(unpacker)?;
         let scale = ColumnScale::read(unpacker)?;
         for node in &mut tree.nodes {
-            node.own = scale.read_number(unpacker)?;
+            node.self_value = scale.read_number(unpacker)?;
         }
         let names = tree.names.len();
         let tree = finish_tree(tree.names, tree.nodes);

@@ -33,8 +33,8 @@ impl TreeShape {
     pub fn tree_from_totals(&self, totals: &[i64]) -> Tree {
         let mut nodes = self.nodes.clone();
         for (&place, &total) in self.places.iter().zip(totals) {
-            let own = &mut nodes[place as usize].own;
-            *own = own.wrapping_add(total);
+            let self_value = &mut nodes[place as usize].self_value;
+            *self_value = self_value.wrapping_add(total);
         }
         finish_tree(self.names.clone(), nodes)
     }
@@ -43,9 +43,9 @@ impl TreeShape {
 /// Returns the sum of two trees.
 pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
     let (names, of_left, of_right) = join(&left.names, &right.names);
-    let own = left.nodes[0].own.wrapping_add(right.nodes[0].own);
+    let self_value = left.nodes[0].self_value.wrapping_add(right.nodes[0].self_value);
     let mut nodes = Vec::with_capacity(left.nodes.len().max(right.nodes.len()));
-    nodes.push(TreeNode { own, ..root() });
+    nodes.push(TreeNode { self_value, ..root() });
     // For each node, its nodes in the left and the right tree.
     let mut origins = vec![(0, 0)];
     let mut at = 0;
@@ -66,8 +66,8 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
             let (from_left, mine) = take(&mut on_left, first == Some(key));
             let (from_right, other) = take(&mut on_right, second == Some(key));
             let (name, is_other) = key;
-            let own = mine.wrapping_add(other);
-            nodes.push(TreeNode { name, parent: at as u32, own, other: is_other, ..root() });
+            let self_value = mine.wrapping_add(other);
+            nodes.push(TreeNode { name, parent: at as u32, self_value, other: is_other, ..root() });
             origins.push((from_left, from_right));
         }
         at += 1;
@@ -93,7 +93,7 @@ impl<'t> CalleeCursor<'t> {
         Some((self.names[node.name as usize], node.other))
     }
     fn take(&mut self) -> (u32, i64) {
-        self.rest.next().map_or((NO_ENTRY, 0), |at| (at, self.tree.nodes[at as usize].own))
+        self.rest.next().map_or((NO_ENTRY, 0), |at| (at, self.tree.nodes[at as usize].self_value))
     }
 }
 
@@ -123,13 +123,13 @@ fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<
     (names, of_left, of_right)
 }
 
-/// Completes a tree from nodes in their final order, of which only names, callers and own values are set.
+/// Completes a tree from nodes in their final order, of which only names, callers and self values are set.
 /// Nodes without a value and without a callee that has one are removed, and so are unused names.
 pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     for node in &mut nodes {
-        live.push(node.own != 0);
-        (node.total, node.child_count) = (node.own, 0);
+        live.push(node.self_value != 0);
+        (node.total, node.child_count) = (node.self_value, 0);
     }
     for at in (1..nodes.len()).rev() {
         // A removed node has no value to add.

@@ -25,10 +25,10 @@ impl Tree {
         let mut nodes = vec![root()];
         for caller in super::path_to_node(&self, node) {
             let parent = nodes.len() as u32 - 1;
-            nodes.push(TreeNode { parent, own: 0, ..self.nodes[caller as usize] });
+            nodes.push(TreeNode { parent, self_value: 0, ..self.nodes[caller as usize] });
         }
         let last = nodes.len() - 1;
-        nodes[last].own = self.nodes[node as usize].own;
+        nodes[last].self_value = self.nodes[node as usize].self_value;
         self.with_callees(nodes, self.children(node))
     }
 
@@ -43,7 +43,7 @@ impl Tree {
             callees.sort_unstable();
         }
         self.with_callees(
-            vec![TreeNode { own: self.nodes[node as usize].own, ..root() }],
+            vec![TreeNode { self_value: self.nodes[node as usize].self_value, ..root() }],
             callees.into_iter(),
         )
     }

@@ -13,11 +13,11 @@ pub(crate) fn tree(stacks: &[(&str, i64)]) -> Tree {
 }
 
 fn shown(tree: &Tree) -> Vec<(String, i64, i64)> {
-    tree.nodes().iter().map(|node| (tree.name(node).to_owned(), node.total, node.own)).collect()
+    tree.nodes().iter().map(|node| (tree.name(node).to_owned(), node.total, node.self_value)).collect()
 }
 
 fn rows(expected: &[(&str, i64, i64)]) -> Vec<(String, i64, i64)> {
-    expected.iter().map(|&(name, total, own)| (name.to_owned(), total, own)).collect()
+    expected.iter().map(|&(name, total, self_value)| (name.to_owned(), total, self_value)).collect()
 }
 
 #[test]
@@ -191,7 +191,7 @@ proptest! {
         prop_assert_eq!(cut.total(), whole.total());
         for (at, node) in (0..).zip(cut.nodes()) {
             let callees: i64 = cut.children(at).map(|child| cut.nodes()[child as usize].total).sum();
-            prop_assert_eq!(node.total, node.own + callees);
+            prop_assert_eq!(node.total, node.self_value + callees);
         }
     }
 }

@@ -65,7 +65,7 @@ impl Tree {
     /// Returns the weight of each node, which sums magnitudes. Callers thus outweigh callees even if values
     /// are negative. Without negative values, the weight is the total.
     pub(super) fn weights(&self) -> Vec<u64> {
-        let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.own.unsigned_abs()).collect();
+        let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.self_value.unsigned_abs()).collect();
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             let parent = node.parent as usize;
             weights[parent] = weights[parent].saturating_add(weights[at]);
@@ -84,17 +84,17 @@ impl Tree {
     }
 
     /// Returns the minimum weight of shown nodes, so that at most `other_millionths` are hidden. A shown node
-    /// shows exactly its own value.
+    /// shows exactly its self value.
     fn least_of_weight(&self, weights: &[u64], other_millionths: u32) -> u64 {
-        let own = |node: &TreeNode| u128::from(node.own.unsigned_abs());
-        let whole: u128 = self.nodes.iter().map(own).sum();
+        let self_value = |node: &TreeNode| u128::from(node.self_value.unsigned_abs());
+        let whole: u128 = self.nodes.iter().map(self_value).sum();
         let hidden = whole * u128::from(other_millionths).min(SHARE_SCALE) / SHARE_SCALE;
         let wanted = whole - hidden;
-        let of_root = own(&self.nodes[0]);
+        let of_root = self_value(&self.nodes[0]);
         if wanted <= of_root {
             return u64::MAX;
         }
-        let nodes = self.named(weights).map(|(node, weight)| (weight, node.own.unsigned_abs()));
+        let nodes = self.named(weights).map(|(node, weight)| (weight, node.self_value.unsigned_abs()));
         last_of(nodes, wanted - of_root)
     }
 
@@ -228,7 +228,7 @@ fn keep_callees(
         return written;
     }
     nodes.copy_within(first + unnamed..written, first + unnamed + 1);
-    nodes[first + unnamed] = TreeNode { own: rest, other: true, parent, ..root() };
+    nodes[first + unnamed] = TreeNode { self_value: rest, other: true, parent, ..root() };
     written + 1
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn by_weight(tree: &Tree) -> Vec<(u64, u64)> {
         let weights = tree.weights();
         let mut nodes: Vec<(u64, u64)> =
-            tree.named(&weights).map(|(node, weight)| (weight, node.own.unsigned_abs())).collect();
+            tree.named(&weights).map(|(node, weight)| (weight, node.self_value.unsigned_abs())).collect();
         nodes.sort_unstable_by_key(|node| Reverse(node.0));
         nodes
     }
@@ -312,10 +312,10 @@ mod tests {
             let mut cut = whole.clone();
             cut.truncate_to_weight(millionths, usize::MAX);
             prop_assert_eq!(cut.total(), whole.total());
-            let all: u128 = whole.nodes.iter().map(|node| u128::from(node.own.unsigned_abs())).sum();
+            let all: u128 = whole.nodes.iter().map(|node| u128::from(node.self_value.unsigned_abs())).sum();
             let wanted = all - all * u128::from(millionths) / SHARE_SCALE;
             // The plain way: one after the other, the heaviest first, until it is enough.
-            let mut shown = u128::from(whole.nodes[0].own.unsigned_abs());
+            let mut shown = u128::from(whole.nodes[0].self_value.unsigned_abs());
             let (mut least, nodes) = (u64::MAX, by_weight(&whole));
             for node in &nodes {
                 if shown >= wanted {
@@ -328,7 +328,7 @@ mod tests {
             // Nodes that cancel each other out to nothing stay only where something else keeps them.
             prop_assert!(functions(&cut) <= count);
             let others = whole.nodes.iter().any(|node| node.other);
-            if whole.nodes.iter().all(|node| node.own >= 0) && !others {
+            if whole.nodes.iter().all(|node| node.self_value >= 0) && !others {
                 prop_assert_eq!(functions(&cut), count);
                 prop_assert!(cut.truncated_total() as u128 <= all - wanted);
             }

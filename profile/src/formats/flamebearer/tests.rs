@@ -128,7 +128,7 @@ fn errors_say_where_and_what() {
         (ticks, "flamebearer.numTicks is 10, but the bars of level 0 have 9"),
         (levels(json!([[0, 9, 9, 0], [0, 1, 1, 0, 2, 2, 1]])), "levels[1] has 7 numbers; a bar has 4"),
         (levels(json!([[0, -9, 9, 0]])), "flamebearer.levels[0], bar 0: its total is -9, below 0"),
-        (levels(json!([[0, 9, -1, 0]])), "its own value is -1, below 0"),
+        (levels(json!([[0, 9, -1, 0]])), "its self value is -1, below 0"),
         (
             levels(json!([[0, 9, 0, 0], [0, 9, 9, 1, -1, 1, 1, 1]])),
             "levels[1], bar 1: its distance is -1, below 0",
@@ -147,14 +147,14 @@ fn errors_say_where_and_what() {
         ),
         (
             levels(json!([[0, 9, 5, 0], [0, 5, 5, 1]])),
-            "levels[0], bar 0: its total is 9, its own value and the bars below it are 10",
+            "levels[0], bar 0: its total is 9, its self value and the bars below it are 10",
         ),
         (
             levels(json!([[0, 9, 5, 0], [0, 3, 3, 1]])),
-            "its total is 9, its own value and the bars below it are 8",
+            "its total is 9, its self value and the bars below it are 8",
         ),
-        (levels(json!([[0, 9, 0, 0], [0, 9, 8, 1]])), "levels[1], bar 0: its total is 9, its own value and"),
-        (levels(json!([[0, 0, 5, 0]])), "its total is 0, its own value and the bars below it are 5"),
+        (levels(json!([[0, 9, 0, 0], [0, 9, 8, 1]])), "levels[1], bar 0: its total is 9, its self value and"),
+        (levels(json!([[0, 0, 5, 0]])), "its total is 0, its self value and the bars below it are 5"),
         (levels(json!([[0, 1.5, 5, 0]])), "invalid type: floating point `1.5`, expected i64"),
         (json!({ "flamebearer": { "names": [] } }), "line 1, column 27: missing field `levels`"),
         (json!({ "version": 1 }), "missing field `flamebearer`"),

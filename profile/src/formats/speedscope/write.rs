@@ -20,7 +20,7 @@ pub fn write(profile: &Profile, name: &str) -> String {
         let mut samples = Vec::new();
         let mut weights = Vec::new();
         let mut end = 0i128;
-        for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.own != 0) {
+        for (at, node) in (0..).zip(tree.nodes()).filter(|(_, node)| node.self_value != 0) {
             let stack = path_to_node(&tree, at).into_iter().map(|frame| {
                 let name = tree.name(&tree.nodes()[frame as usize]);
                 *ids.entry(name.to_owned()).or_insert_with(|| {
@@ -29,8 +29,8 @@ pub fn write(profile: &Profile, name: &str) -> String {
                 })
             });
             samples.push(stack.collect::<Vec<usize>>());
-            weights.push(node.own);
-            end += i128::from(node.own);
+            weights.push(node.self_value);
+            end += i128::from(node.self_value);
         }
         profiles.push(json!({
             "type": "sampled",

@@ -21,7 +21,7 @@ const MAX_FUNCTION_GROUPS: usize = 1_000;
 /// Sort order of functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FunctionSortOrder {
-    Own,
+    SelfValue,
     Total,
     Name,
 }
@@ -73,13 +73,13 @@ fn rank_functions<'t>(
         .into_iter()
         .map(|(name, of_groups)| FunctionEntry { name, weights: sum(&of_groups), of_groups })
         .collect();
-    let own = |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs();
+    let self_value = |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs();
     let total = |of: &FunctionEntry<'_>| of.weights.cum.unsigned_abs();
     // The map iterates in order of names.
     match order {
         FunctionSortOrder::Name => {}
-        FunctionSortOrder::Own => functions.sort_by_key(|one| Reverse((own(one), total(one)))),
-        FunctionSortOrder::Total => functions.sort_by_key(|one| Reverse((total(one), own(one)))),
+        FunctionSortOrder::SelfValue => functions.sort_by_key(|one| Reverse((self_value(one), total(one)))),
+        FunctionSortOrder::Total => functions.sort_by_key(|one| Reverse((total(one), self_value(one)))),
     }
     functions
 }

@@ -34,13 +34,13 @@ impl Querier {
             let rows = shown().map(|(place, weights)| LineRow {
                 file: place.file.to_owned(),
                 line: place.line,
-                own: weights.flat,
+                self_: weights.flat,
                 total: weights.cum,
             });
-            let own = all.function.flat;
+            let self_ = all.function.flat;
             let total = all.function.cum;
             Ok(LinesResponse {
-                own,
+                self_,
                 total,
                 unit,
                 count,

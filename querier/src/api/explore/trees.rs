@@ -54,7 +54,7 @@ impl Querier {
             callers.truncate_with_ties(max_nodes.asked, max_nodes.most);
             callees.truncate_with_ties(max_nodes.asked, max_nodes.most);
             Ok(SandwichResponse {
-                own: weights.flat,
+                self_: weights.flat,
                 total: weights.cum,
                 unit,
                 callers: Some(wire_tree(&querier, &held, &callers)?),
@@ -104,7 +104,7 @@ impl Querier {
             nodes.truncate(&mut branch);
             let node = &whole.nodes()[node as usize];
             Ok(SubtreeResponse {
-                own: node.own,
+                self_: node.self_value,
                 total: node.total,
                 unit,
                 callees: u64::from(node.child_count),

@@ -51,7 +51,7 @@ pub(super) fn wire_tree(querier: &Querier, reader: &QueryContext, tree: &Tree) -
     let nodes = (0u32..).zip(tree.nodes()).map(|(at, node)| TreeNode {
         name: if node.other { other } else { node.name },
         parent: node.parent.min(at),
-        own: node.own,
+        self_: node.self_value,
         total: node.total,
         other: node.other,
     });

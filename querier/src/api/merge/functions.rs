@@ -101,7 +101,7 @@ impl Querier {
     }
 }
 
-/// Returns the sort key of a function: its largest own value, then its largest total.
+/// Returns the sort key of a function: its largest self value, then its largest total.
 fn rank(sides: &[FunctionWeights]) -> (u64, u64) {
     let largest = |value: fn(&FunctionWeights) -> i64| {
         sides.iter().map(|weights| value(weights).unsigned_abs()).max().unwrap_or_default()

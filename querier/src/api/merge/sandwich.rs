@@ -75,18 +75,18 @@ impl SandwichNameTable {
 }
 
 /// Returns the nodes of a half, the heaviest of siblings first. None if the function has no sample. Callers
-/// have no own values, because those would only show where stacks begin, not calls.
-fn half(tree: &Tree, has_own_values: bool, names: &mut SandwichNameTable) -> Option<SandwichTree> {
+/// have no self values, because those would only show where stacks begin, not calls.
+fn half(tree: &Tree, has_self_values: bool, names: &mut SandwichNameTable) -> Option<SandwichTree> {
     let mut nodes = Vec::with_capacity(tree.nodes().len());
     let mut waiting: Vec<u32> = tree.children(0).collect();
     while let Some(at) = waiting.pop() {
         let node = &tree.nodes()[at as usize];
         let name_index = names.place(tree.name(node));
-        let own = if has_own_values || node.other { node.own } else { 0 };
+        let self_value = if has_self_values || node.other { node.self_value } else { 0 };
         nodes.push(SandwichNode {
             name_index,
             total: node.total,
-            own,
+            self_value,
             truncated: node.other,
             child_count: node.child_count,
         });

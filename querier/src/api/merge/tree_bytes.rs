@@ -1,6 +1,6 @@
 //! Binary format of trees: one record for each node, depth first, the last of siblings first.
 //!
-//! A record has the length of the name, the name, the own value and the number of callees. Numbers are
+//! A record has the length of the name, the name, the self value and the number of callees. Numbers are
 //! varints. The first record is the root without a name. The reader computes totals.
 
 use athanor_profile::call_tree::tree::Tree;
@@ -24,7 +24,7 @@ pub(super) fn encode_tree(tree: &Tree) -> Vec<u8> {
         let name = tree.name(node);
         put_varint(&mut bytes, name.len() as u64);
         bytes.extend_from_slice(name.as_bytes());
-        put_varint(&mut bytes, node.own as u64);
+        put_varint(&mut bytes, node.self_value as u64);
         put_varint(&mut bytes, u64::from(node.child_count));
         // Nodes are popped from the end, so the last child is next.
         waiting.extend(tree.children(at));

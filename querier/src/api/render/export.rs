@@ -192,7 +192,7 @@ fn folded_bytes(tree: &Tree) -> usize {
         let above = lengths.get(node.parent as usize).copied().unwrap_or_default();
         lengths.push(above + tree.name(node).len() + 1);
     }
-    let lines = tree.nodes().iter().zip(&lengths).filter(|(node, _)| node.own != 0);
+    let lines = tree.nodes().iter().zip(&lengths).filter(|(node, _)| node.self_value != 0);
     lines.map(|(_, length)| length + MAX_NUMBER_BYTES).sum()
 }
 

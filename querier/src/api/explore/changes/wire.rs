@@ -148,7 +148,7 @@ impl WeightSource {
 
 fn shown(request: &ChangesRequest) -> Result<ChangeListOptions, Status> {
     let measure = match WireMeasure::try_from(request.measure).unwrap_or_default() {
-        WireMeasure::Own => WeightKind::Flat,
+        WireMeasure::Self_ => WeightKind::Flat,
         WireMeasure::Total => WeightKind::Cum,
     };
     let rank = match ChangeOrder::try_from(request.order).unwrap_or_default() {
@@ -187,7 +187,7 @@ fn answer(
 }
 
 fn row(one: &WeightChange<SourceLine<'_>>) -> ChangeRow {
-    let [left, right] = one.sides.map(|of| Some(Weights { own: of.flat, total: of.cum }));
+    let [left, right] = one.sides.map(|of| Some(Weights { self_: of.flat, total: of.cum }));
     let verdict = match one.verdict {
         compare::NoiseVerdict::Untested => Verdict::Untested,
         compare::NoiseVerdict::Noise => Verdict::SamplingNoise,

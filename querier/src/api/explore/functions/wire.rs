@@ -34,7 +34,7 @@ impl Querier {
         let page = parse_page(request.page)?;
         validate::check_labels(&request.group_by)?;
         let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
-            FunctionOrder::Own => FunctionSortOrder::Own,
+            FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
             FunctionOrder::Total => FunctionSortOrder::Total,
             FunctionOrder::Name => FunctionSortOrder::Name,
         };
@@ -73,12 +73,12 @@ fn row(function: &FunctionEntry<'_>, is_grouped: bool) -> FunctionRow {
     let of_group = |(group, weights): &(u32, _)| FunctionOfGroup { group: *group, ..part(weights) };
     FunctionRow {
         name: function.name.to_owned(),
-        own: function.weights.flat,
+        self_: function.weights.flat,
         total: function.weights.cum,
         groups: of_groups.map(of_group).collect(),
     }
 }
 
 fn part(weights: &super::FunctionWeights) -> FunctionOfGroup {
-    FunctionOfGroup { group: 0, own: weights.flat, total: weights.cum }
+    FunctionOfGroup { group: 0, self_: weights.flat, total: weights.cum }
 }
