@@ -80,8 +80,7 @@ fn quoted_in_place(line: &str) -> Cow<'_, str> {
     line.into()
 }
 
-/// 
-Escapes the variant `Self` of an enum as prost does: pbjson writes the keyword as it is.
+/// Escapes the variant `Self` of an enum as prost does: pbjson writes the keyword as it is.
 fn escape_self_variant(line: &str) -> String {
     line.replace("::Self =>", "::Self_ =>").replace("::Self)", "::Self_)")
 }

@@ -149,9 +149,9 @@ fn main() {
     let tree = whole(stacks);
     let of = tree.total();
     println!("{} nodes, {} names, best of {ROUNDS}", tree.nodes().len(), tree.names().len());
-    let to_weight = |millionths| {
+    let to_weight = |ppm| {
         answer(&tree, |mut cut| {
-            cut.truncate_to_weight(millionths, MOST);
+            cut.truncate_to_weight(ppm, MOST);
             cut
         })
     };

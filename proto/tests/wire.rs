@@ -56,7 +56,7 @@ fn a_query_for_stacks() {
         }),
         trace_id_selector: vec!["t".into()],
         span_selector: vec!["s".into()],
-        other_millionths: Some(5),
+        max_other_ppm: Some(5),
         format_options: Some(querier::v1::ProfileFormatOptions {
             functions: Some(querier::v1::FunctionsOptions { limit: 6 }),
         }),

@@ -166,8 +166,8 @@ pub(crate) struct NodeLimit {
     pub(crate) asked: usize,
     /// Maximum number of nodes including ties. If ties exceed it, none of them stays.
     pub(crate) most: usize,
-    /// Maximum weight of dropped nodes in millionths. As few nodes stay as this allows.
-    pub(crate) other_millionths: Option<u32>,
+    /// Maximum weight of dropped nodes in parts per million. As few nodes stay as this allows.
+    pub(crate) max_other_ppm: Option<u32>,
     /// True if the root counts as a node.
     pub(crate) bars: bool,
 }
@@ -176,7 +176,7 @@ impl NodeLimit {
     /// Creates a limit of `asked` nodes. Nodes as heavy as the last one stay too, unless the total exceeds
     /// `most`.
     pub(crate) fn with_count(asked: usize, most: usize) -> Self {
-        NodeLimit { asked, most, other_millionths: None, bars: false }
+        NodeLimit { asked, most, max_other_ppm: None, bars: false }
     }
 
     /// Counts drawn bars, and so also the root.
@@ -186,8 +186,8 @@ impl NodeLimit {
 
     /// Truncates a tree to the limit.
     pub(crate) fn truncate(self, tree: &mut Tree) {
-        match self.other_millionths {
-            Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
+        match self.max_other_ppm {
+            Some(max_ppm) => tree.truncate_to_weight(max_ppm, self.asked),
             None if self.bars => tree.truncate_to_bars(self.asked, self.most),
             None => tree.truncate_with_ties(self.asked, self.most),
         }
@@ -195,8 +195,8 @@ impl NodeLimit {
 
     /// Truncates a tree to at most `asked` nodes, also where other nodes weigh as much as the last one kept.
     pub(crate) fn truncate_exactly(self, tree: &mut Tree) {
-        match self.other_millionths {
-            Some(millionths) => tree.truncate_to_weight(millionths, self.asked),
+        match self.max_other_ppm {
+            Some(max_ppm) => tree.truncate_to_weight(max_ppm, self.asked),
             None => tree.truncate(self.asked),
         }
     }
@@ -206,13 +206,13 @@ impl NodeLimit {
 /// as many nodes stay as the weight demands.
 pub(crate) fn parse_node_limit(
     asked: Option<i64>,
-    other_millionths: Option<u32>,
+    max_other_ppm: Option<u32>,
     limits: &TenantLimits,
 ) -> Result<NodeLimit, Status> {
     let checked = parse_max_nodes(asked, limits)?;
-    let is_free = other_millionths.is_some() && asked.unwrap_or_default() == 0;
+    let is_free = max_other_ppm.is_some() && asked.unwrap_or_default() == 0;
     let asked = if is_free { checked.most } else { checked.asked };
-    Ok(NodeLimit { asked, other_millionths, ..checked })
+    Ok(NodeLimit { asked, max_other_ppm, ..checked })
 }
 
 /// Parses a node limit. Without a requested number the default of the tenant applies.

@@ -191,13 +191,13 @@ proptest! {
     #[test]
     fn what_is_not_shown_weighs_no_more_than_was_asked_for(
         uploads in prop::collection::vec(upload(), 0..10), path in prop::collection::vec(0..4u8, 0..2),
-        millionths in 0..1_000_001u32, most in 0..8i64,
+        ppm in 0..1_000_001u32, most in 0..8i64,
     ) {
         let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let names: Vec<String> = path.iter().map(|function| name(*function)).collect();
         let request = SubtreeRequest { query: query(1, 30), path: names, max_nodes: most, ..Default::default() };
         let whole = ask(querier.subtree(&both(), SubtreeRequest { max_nodes: 0, ..request.clone() })).unwrap();
-        let request = SubtreeRequest { other_millionths: Some(millionths), ..request };
+        let request = SubtreeRequest { max_other_ppm: Some(ppm), ..request };
         let answer = ask(querier.subtree(&both(), request)).unwrap();
         prop_assert_eq!((answer.self_, answer.total, answer.callees), (whole.self_, whole.total, whole.callees));
         let (shown, whole) = (answer.tree.unwrap_or_default(), by_path(&whole.tree.unwrap_or_default()));
@@ -207,7 +207,7 @@ proptest! {
         let functions = shown.nodes.iter().skip(1).filter(|node| !node.other).count() as i64;
         let weight: u64 = whole.values().map(|value| value.unsigned_abs()).sum();
         if most == 0 {
-            prop_assert!(hidden.unsigned_abs() <= (u128::from(weight) * u128::from(millionths) / 1_000_000) as u64);
+            prop_assert!(hidden.unsigned_abs() <= (u128::from(weight) * u128::from(ppm) / 1_000_000) as u64);
         } else {
             prop_assert!(functions <= most);
         }

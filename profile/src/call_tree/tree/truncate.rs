@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::shape::finish_tree;
 use super::{Tree, TreeNode, root};
 
-/// Scale for shares of a weight, in millionths.
+/// Scale for shares of a weight, in parts per million.
 const SHARE_SCALE: u128 = 1_000_000;
 
 impl Tree {
@@ -44,13 +44,13 @@ impl Tree {
     }
 
     /// Truncates to as few of the heaviest nodes as possible, so that the removed weight is at most
-    /// `other_millionths` of the whole. Nodes as heavy as the last one kept also stay. If more than `most`
+    /// `max_other_ppm` of the whole. Nodes as heavy as the last one kept also stay. If more than `most`
     /// nodes would stay, it truncates like [`truncate_with_ties`](Self::truncate_with_ties).
     ///
     /// The weight sums magnitudes, so that negative and positive values do not cancel out.
-    pub fn truncate_to_weight(&mut self, other_millionths: u32, most: usize) {
+    pub fn truncate_to_weight(&mut self, max_other_ppm: u32, most: usize) {
         let weights = self.weights();
-        let least = self.least_of_weight(&weights, other_millionths);
+        let least = self.least_of_weight(&weights, max_other_ppm);
         let count = self.named(&weights).filter(|(_, weight)| *weight >= least).count();
         let least = if count > most { self.least_of_count(&weights, most, most) } else { least };
         self.retain_heavier(&weights, least);
@@ -83,12 +83,12 @@ impl Tree {
         min_shown_weight(&mut of_named, count, most)
     }
 
-    /// Returns the minimum weight of shown nodes, so that at most `other_millionths` are hidden. A shown node
+    /// Returns the minimum weight of shown nodes, so that at most `max_other_ppm` are hidden. A shown node
     /// shows exactly its self value.
-    fn least_of_weight(&self, weights: &[u64], other_millionths: u32) -> u64 {
+    fn least_of_weight(&self, weights: &[u64], max_other_ppm: u32) -> u64 {
         let self_value = |node: &TreeNode| u128::from(node.self_value.unsigned_abs());
         let whole: u128 = self.nodes.iter().map(self_value).sum();
-        let hidden = whole * u128::from(other_millionths).min(SHARE_SCALE) / SHARE_SCALE;
+        let hidden = whole * u128::from(max_other_ppm).min(SHARE_SCALE) / SHARE_SCALE;
         let wanted = whole - hidden;
         let of_root = self_value(&self.nodes[0]);
         if wanted <= of_root {
@@ -285,9 +285,9 @@ mod tests {
     #[test]
     fn as_few_nodes_stay_as_the_weight_takes() {
         let whole = tree(&[("a;b", 60), ("a;c", 30), ("d", 9), ("e", 1)]);
-        let shown = |millionths, most| {
+        let shown = |ppm, most| {
             let mut cut = whole.clone();
-            cut.truncate_to_weight(millionths, most);
+            cut.truncate_to_weight(ppm, most);
             (functions(&cut), cut.truncated_total(), cut.total())
         };
         assert_eq!(shown(0, 99), (5, 0, 100));
@@ -305,15 +305,15 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_hidden_weighs_no_more_than_was_said(
-            whole in any_tree(), millionths in 0u32..1_000_001, before in 0usize..20,
+            whole in any_tree(), ppm in 0u32..1_000_001, before in 0usize..20,
         ) {
             let mut whole = whole;
             whole.truncate(before);
             let mut cut = whole.clone();
-            cut.truncate_to_weight(millionths, usize::MAX);
+            cut.truncate_to_weight(ppm, usize::MAX);
             prop_assert_eq!(cut.total(), whole.total());
             let all: u128 = whole.nodes.iter().map(|node| u128::from(node.self_value.unsigned_abs())).sum();
-            let wanted = all - all * u128::from(millionths) / SHARE_SCALE;
+            let wanted = all - all * u128::from(ppm) / SHARE_SCALE;
             // The plain way: one after the other, the heaviest first, until it is enough.
             let mut shown = u128::from(whole.nodes[0].self_value.unsigned_abs());
             let (mut least, nodes) = (u64::MAX, by_weight(&whole));

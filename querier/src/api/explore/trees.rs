@@ -79,10 +79,10 @@ impl Querier {
         reader: &QueryContext,
         request: SubtreeRequest,
     ) -> Result<SubtreeResponse, Status> {
-        let SubtreeRequest { query, path, skip, max_nodes, other_millionths } = request;
+        let SubtreeRequest { query, path, skip, max_nodes, max_other_ppm } = request;
         let asked = parse_query(self, query, "query").await?;
         let path = validate::parse_call_site(path)?;
-        let nodes = validate::parse_node_limit(Some(max_nodes), other_millionths, &self.limits(reader))?;
+        let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &self.limits(reader))?;
         let unit = asked.unit();
         // Sources may omit stacks outside the path.
         let mut stacks = asked.stacks;

@@ -91,11 +91,11 @@ impl Querier {
         reader: &QueryContext,
         request: SelectMergeStacktracesRequest,
     ) -> Result<MergeStacktracesParams, Status> {
-        let SelectMergeStacktracesRequest { start, end, max_nodes, other_millionths, .. } = request;
+        let SelectMergeStacktracesRequest { start, end, max_nodes, max_other_ppm, .. } = request;
         let mut selection =
             self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
         let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
-        let max_nodes = validate::parse_node_limit(max_nodes, other_millionths, &self.limits(reader))?;
+        let max_nodes = validate::parse_node_limit(max_nodes, max_other_ppm, &self.limits(reader))?;
         selection.requests =
             validate::parse_request_filter(&request.span_selector, &request.trace_id_selector)?;
         selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
