@@ -151,14 +151,14 @@ fn every_call_says(harm: Harm) -> TestServer {
             let places = comments.map(|place| place.as_str().unwrap().parse::<usize>().unwrap());
             places.map(|place| profile["stringTable"][place].to_string()).collect::<String>()
         };
-        let missing = match path.rsplit('/').next().unwrap() {
+        let warnings = match path.rsplit('/').next().unwrap() {
             "SelectMergeProfile" => in_comments(&shown),
             _ if shown.get("pprof").is_some() => {
-                in_comments(&shown["pprof"]["profile"]) + &shown["missing"].to_string()
+                in_comments(&shown["pprof"]["profile"]) + &shown["warnings"].to_string()
             }
-            _ => shown["missing"].to_string(),
+            _ => shown["warnings"].to_string(),
         };
-        assert!(missing.contains(harm.said()), "{path}: {shown}");
+        assert!(warnings.contains(harm.said()), "{path}: {shown}");
         // What is not whole is not told again as if it were.
         let again = server.post(&path, &[("content-type", "application/json")], &body);
         told(&again, harm, &path);

@@ -214,7 +214,7 @@ impl RequestTrace {
     }
 
     /// Ends the request with its result or error, and stores the record. Later calls have no effect.
-    pub(crate) fn finish_request(&self, failed: Option<&Status>, missing: &[String]) {
+    pub(crate) fn finish_request(&self, failed: Option<&Status>, warnings: &[String]) {
         let Some(asked) = self.request.lock().take() else { return };
         let QueryDiagnostics { clock, node, .. } = &*self.diagnostics;
         let now = clock.monotonic();
@@ -227,7 +227,7 @@ impl RequestTrace {
             took: now.saturating_sub(self.begun),
             shown: now.saturating_sub(asked.last_query_end().unwrap_or(self.begun)),
             failed,
-            missing,
+            warnings,
             asked: &asked,
         };
         let summary = record.summary();

@@ -77,7 +77,7 @@ pub struct QueryPlan {
     /// Peers that query sources of theirs.
     pub remote: Vec<Arc<dyn RemoteSource>>,
     /// Expected data that is missing, as text. If there is any, the result is partial.
-    pub missing: Vec<String>,
+    pub warnings: Vec<String>,
     /// Approximate bytes of the tenant in the blocks of the time range and in local heads.
     pub bytes: u64,
     /// Sources that moved since the listing of this plan, as text: the shard, and where its rows went. The
@@ -121,7 +121,7 @@ pub struct DataTimeRange {
     /// First and last timestamp, Unix nanoseconds. None if there is no profile.
     pub span: Option<(i64, i64)>,
     /// Expected data that is missing, as text.
-    pub missing: Vec<String>,
+    pub warnings: Vec<String>,
     /// Sources that moved since the listing was made, as in [`QueryPlan::moved`].
     pub moved: Vec<String>,
 }

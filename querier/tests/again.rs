@@ -28,7 +28,7 @@ struct Blocks {
     state: AtomicU64,
     /// Of which time a peer has profiles in memory, nanoseconds.
     in_memory: Mutex<Option<(i64, i64)>>,
-    missing: Mutex<Vec<String>>,
+    warnings: Mutex<Vec<String>>,
     /// What whoever asks whether an answer still holds hears instead.
     trouble: Mutex<Option<Trouble>>,
     plans: AtomicU64,
@@ -65,7 +65,7 @@ impl DataSources for Shared {
         let value = state as i64 + tenant.as_str().len() as i64;
         Ok(QueryPlan {
             remote: vec![Arc::new(Peer(*self.0.in_memory.lock()))],
-            missing: self.0.missing.lock().clone(),
+            warnings: self.0.warnings.lock().clone(),
             made_of: Some(state.into()),
             ..QueryPlan::from_sources([source(value)])
         })
@@ -227,9 +227,9 @@ async fn what_has_part_in_memory_or_lacks_something_is_not_kept() {
     assert_eq!((setup.plans(), setup.again()), (4, (1, 1)));
 
     let setup = Setup::new();
-    *setup.blocks.missing.lock() = vec!["a block".to_owned()];
+    *setup.blocks.warnings.lock() = vec!["a block".to_owned()];
     setup.total("a").await;
-    setup.blocks.missing.lock().clear();
+    setup.blocks.warnings.lock().clear();
     setup.total("a").await;
     assert_eq!((setup.plans(), setup.again()), (2, (0, 0)));
 }
@@ -260,7 +260,7 @@ async fn what_limits_leave_out_by_then_is_not_given_again() {
     setup.hand.advance(Duration::from_secs(61));
     let reader = QueryContext::parse("a").unwrap();
     setup.querier.select_merge_stacktraces(&reader, graph()).await.unwrap();
-    assert!(reader.joined_warnings().unwrap().contains("is left out"));
+    assert!(reader.warnings().join("\n").contains("is left out"));
     assert_eq!((setup.plans(), setup.again()), (2, (1, 1)));
 }
 

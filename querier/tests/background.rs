@@ -30,8 +30,8 @@ impl DataSources for One {
         if ask.selection.time.from > 0 {
             return Err(Status::new(ErrorCode::Unavailable, "the catalogue is away"));
         }
-        let missing = vec!["a block".to_owned()];
-        Ok(QueryPlan { missing, ..QueryPlan::from_sources([Arc::clone(&self.0)]) })
+        let warnings = vec!["a block".to_owned()];
+        Ok(QueryPlan { warnings, ..QueryPlan::from_sources([Arc::clone(&self.0)]) })
     }
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
         Ok(DataTimeRange::default())
@@ -115,7 +115,7 @@ async fn what_runs_in_the_background_answers_as_at_once() {
         assert_eq!((of.status, &of.request_id), (status as i32, &begun.request_id));
         let is_done = status == AsyncQueryStatus::Success;
         assert_eq!(answer.flamegraph, at_once.flamegraph.clone().filter(|_| is_done));
-        assert_eq!(asker.joined_warnings(), is_done.then(|| "a block".to_owned()));
+        assert_eq!(asker.warnings(), if is_done { vec!["a block".to_owned()] } else { Vec::new() });
         assert_eq!(of.error_message.is_empty(), is_done);
         let other = QueryContext::for_tenant("other".parse().expect("a tenant"));
         let refused = querier.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
@@ -201,7 +201,7 @@ impl PeerQueriers for Fleet {
     ) -> Result<AsyncQueryReport, Status> {
         let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
         let asker = QueryContext::parse(&tenants.join("|")).expect("tenants");
-        let AsyncQueryReport { progress, missing } =
+        let AsyncQueryReport { progress, warnings } =
             self.at(ticket.node)?.poll_local(&asker, &ticket.to_string())?;
         let progress = match progress {
             AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) => {
@@ -210,7 +210,7 @@ impl PeerQueriers for Fleet {
             }
             progress => progress,
         };
-        Ok(AsyncQueryReport { progress, missing })
+        Ok(AsyncQueryReport { progress, warnings })
     }
 
     async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status> {
@@ -248,7 +248,7 @@ async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
         let here = one.select_merge_stacktraces(&asker(), poll()).await.expect("it is known");
         assert_eq!((&answer, of.status), (&here, status as i32));
         let is_done = status == AsyncQueryStatus::Success;
-        assert_eq!((answer.flamegraph.is_some(), reader.joined_warnings().is_some()), (is_done, is_done));
+        assert_eq!((answer.flamegraph.is_some(), reader.warnings().is_empty()), (is_done, !is_done));
         let other = QueryContext::for_tenant("other".parse().expect("a tenant"));
         let refused = two.select_merge_stacktraces(&other, poll()).await.expect_err("it is not theirs");
         assert_eq!(refused.code, ErrorCode::NotFound);

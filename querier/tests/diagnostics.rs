@@ -49,10 +49,10 @@ impl DataSources for Slow {
             let (held, hand, ask) = (Arc::clone(&self.held), self.hand.clone(), ask.clone());
             Box::new(Block { held, hand, ask, number }) as Box<dyn BlockSource>
         };
-        let missing = vec!["a shard".to_owned()];
+        let warnings = vec!["a shard".to_owned()];
         let stored = (0..BLOCKS).map(block).collect();
         let held = QueryPlan::from_sources([Arc::clone(&self.held)]);
-        Ok(QueryPlan { stored, missing, bytes: 1_234, blocks: BLOCKS, ..held })
+        Ok(QueryPlan { stored, warnings, bytes: 1_234, blocks: BLOCKS, ..held })
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {

@@ -90,15 +90,15 @@ impl<F: Fn(usize) -> QueryPlan + Send + Sync> DataSources for Plans<F> {
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
-        let QueryPlan { missing, moved, .. } = (self.make)(self.made.fetch_add(1, Ordering::Relaxed));
-        Ok(DataTimeRange { span: Some((1_000_000, 2_000_000)), missing, moved })
+        let QueryPlan { warnings, moved, .. } = (self.make)(self.made.fetch_add(1, Ordering::Relaxed));
+        Ok(DataTimeRange { span: Some((1_000_000, 2_000_000)), warnings, moved })
     }
 }
 
 /// What was answered, what it lacks, and how many plans that took.
 struct Outcome {
     answer: Result<SelectMergeStacktracesResponse, Status>,
-    missing: Option<String>,
+    warnings: Vec<String>,
     plans: usize,
 }
 
@@ -137,7 +137,7 @@ async fn ask_within(
     let querier = querier(config, Arc::<Plans<_>>::clone(&plans));
     let reader = QueryContext::parse("acme").expect("a tenant");
     let answer = querier.select_merge_stacktraces(&reader, request()).await;
-    Outcome { answer, missing: reader.joined_warnings(), plans: plans.made.load(Ordering::Relaxed) }
+    Outcome { answer, warnings: reader.warnings(), plans: plans.made.load(Ordering::Relaxed) }
 }
 
 async fn ask(make: impl Fn(usize) -> QueryPlan + Send + Sync + 'static) -> Outcome {
@@ -166,7 +166,7 @@ async fn peers_are_asked_at_once_and_their_answers_add_up() {
         QueryPlan { remote: vec![peer(), peer(), peer()], ..with(Peer::default()) }
     });
     let afar = afar.await;
-    assert_eq!((afar.total(), afar.missing.as_deref(), afar.plans), (991, None, 1));
+    assert_eq!((afar.total(), afar.warnings, afar.plans), (991, Vec::new(), 1));
     // Whoever holds a source, the answer is the same.
     let here = ask(|_| {
         let shards = (0..3).flat_map(|_| two_shards().shards).flatten();
@@ -190,12 +190,12 @@ async fn what_was_put_together_by_an_overtaken_plan_does_not_count() {
     for first in overtaken {
         let second = move |made| {
             if made == 0 {
-                return QueryPlan { missing: vec!["not said".to_owned()], ..first() };
+                return QueryPlan { warnings: vec!["not said".to_owned()], ..first() };
             }
             with(two_shards())
         };
         let outcome = ask(second).await;
-        assert_eq!((outcome.total(), outcome.missing.as_deref(), outcome.plans), (331, None, 2));
+        assert_eq!((outcome.total(), outcome.warnings, outcome.plans), (331, Vec::new(), 2));
     }
 }
 
@@ -216,8 +216,8 @@ async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_say
         let outcome = ask(move |_| plan()).await;
         // All other shards count, those of the same peer as well.
         assert_eq!((outcome.total(), outcome.plans), (331, 4));
-        let missing = outcome.missing.expect("something is missing");
-        assert!(missing.contains("shard 7") && missing.contains("4 plans were overtaken"), "{missing}");
+        let warnings = outcome.warnings.join("\n");
+        assert!(warnings.contains("shard 7") && warnings.contains("4 plans were overtaken"), "{warnings}");
     }
 }
 
@@ -229,12 +229,12 @@ async fn a_block_that_is_gone_is_replaced_by_others_or_lost() {
         with(Peer { ends, ..two_shards() })
     });
     let replaced = replaced.await;
-    assert_eq!((replaced.total(), replaced.missing.as_deref(), replaced.plans), (331, None, 2));
+    assert_eq!((replaced.total(), replaced.warnings, replaced.plans), (331, Vec::new(), 2));
     // Whoever plans again finds it listed again: there is nothing to wait for.
     let lost = ask(move |_| with(Peer { ends: gone(), ..two_shards() })).await;
     assert_eq!((lost.total(), lost.plans), (331, 2));
-    let missing = lost.missing.expect("something is missing");
-    assert!(missing.contains("not in the bucket: block 1, block 2"), "{missing}");
+    let warnings = lost.warnings.join("\n");
+    assert!(warnings.contains("not in the bucket: block 1, block 2"), "{warnings}");
 }
 
 #[tokio::test]
@@ -324,12 +324,12 @@ async fn queries_are_within_the_limits_of_their_tenants() {
         let reader = QueryContext::parse("acme|other").expect("tenants");
         let request = SelectMergeStacktracesRequest { start, end, ..request() };
         let answer = querier.select_merge_stacktraces(&reader, request).await;
-        (answer.map(|answer| answer.flamegraph.expect("a graph").total), reader.joined_warnings())
+        (answer.map(|answer| answer.flamegraph.expect("a graph").total), reader.warnings())
     };
-    assert_eq!(asked(3, 18).await, (Ok(2), None));
-    let (total, missing) = asked(1, 10).await;
+    assert_eq!(asked(3, 18).await, (Ok(2), Vec::new()));
+    let (total, warnings) = asked(1, 10).await;
     assert_eq!(total, Ok(2));
-    assert!(missing.expect("what is older").contains("older than 18ms is left out"));
+    assert!(warnings.join("\n").contains("older than 18ms is left out"));
     let refused = asked(3, 19).await.0.expect_err("it is longer");
     assert!(refused.message.contains("16ms long, the limit is 15ms"), "{refused}");
     // By now plans name more.
@@ -377,17 +377,17 @@ async fn charts_of_a_permitted_time_are_whole() {
         let slots: usize =
             querier.select_heatmap(&reader, heat).await?.series.iter().map(|of| of.slots.len()).sum();
         let points: usize = series.iter().map(|of| of.points.len()).sum();
-        Ok::<_, Status>((points, slots, reader.joined_warnings()))
+        Ok::<_, Status>((points, slots, reader.warnings()))
     };
-    assert_eq!(asked(3, 18, 0.005).await, Ok((1, 1, None)));
+    assert_eq!(asked(3, 18, 0.005).await, Ok((1, 1, Vec::new())));
     // It begins just where queries may.
-    assert_eq!(asked(2, 17, 0.005).await, Ok((1, 1, None)));
+    assert_eq!(asked(2, 17, 0.005).await, Ok((1, 1, Vec::new())));
     let refused = asked(3, 19, 0.004).await.expect_err("it is longer");
     assert!(refused.message.contains("16ms long, the limit is 15ms"), "{refused}");
     let refused = asked(18, 18, 0.017).await.expect_err("a point stands for more than may be read");
     assert!(refused.message.contains("limits.max_query_length"), "{refused}");
-    let (.., missing) = asked(1, 10, 0.005).await.expect("an answer");
-    assert!(missing.expect("what is older").contains("older than 18ms is left out"));
+    let (.., warnings) = asked(1, 10, 0.005).await.expect("an answer");
+    assert!(warnings.join("\n").contains("older than 18ms is left out"));
 }
 
 #[tokio::test]
@@ -412,7 +412,7 @@ async fn limits_of_zero_do_not_restrict_queries_of_several_tenants() {
     let (querier, reader) = (limited(off, 0), QueryContext::parse("acme|other").expect("tenants"));
     let query = format!("query={TYPE}%7B%7D&from=1&until=1700000061");
     querier.render(&reader, &query).await.expect("an answer");
-    assert_eq!(reader.joined_warnings(), None);
+    assert!(reader.warnings().is_empty());
 }
 
 #[tokio::test]
@@ -508,7 +508,7 @@ async fn what_a_peer_lacks_is_said() {
     let lacks = Some("3 batches of shard 7 were lost".to_owned());
     let outcome = ask(move |_| with(Peer { lacks: lacks.clone(), ..two_shards() })).await;
     assert_eq!(outcome.total(), 331);
-    assert_eq!(outcome.missing.as_deref(), Some("3 batches of shard 7 were lost"));
+    assert_eq!(outcome.warnings, ["3 batches of shard 7 were lost"]);
 }
 
 #[tokio::test]
@@ -553,6 +553,6 @@ async fn times_are_of_a_plan_that_was_not_overtaken() {
         let stats = querier.get_profile_stats(&reader, GetProfileStatsRequest {}).await.expect("times");
         assert_eq!((stats.oldest_profile_time, stats.newest_profile_time), (1, 2));
         assert_eq!(sources.made.load(Ordering::Relaxed), plans);
-        assert_eq!(reader.joined_warnings().is_some(), overtaken > 3);
+        assert_eq!(!reader.warnings().is_empty(), overtaken > 3);
     }
 }

@@ -84,8 +84,8 @@ impl DataSources for ByTenant {
             ],
             _ => Vec::new(),
         };
-        let missing = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
-        Ok(QueryPlan { missing, ..QueryPlan::from_sources(sources) })
+        let warnings = if tenant.as_str() == "one" { vec!["half of it".to_owned()] } else { Vec::new() };
+        Ok(QueryPlan { warnings, ..QueryPlan::from_sources(sources) })
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
@@ -160,12 +160,12 @@ async fn what_is_missing_is_said() {
     let deps = QuerierDeps { sources: Arc::new(ByTenant), overrides, clock, compute: ComputePool::inline() };
     let (querier, reader) =
         (Querier::new(QuerierConfig::default(), deps), QueryContext::parse("many|one").expect("tenants"));
-    assert_eq!(reader.joined_warnings(), None);
+    assert!(reader.warnings().is_empty());
     querier
         .series(&reader, SeriesRequest { start: 1, end: 10, ..SeriesRequest::default() })
         .await
         .expect("an answer");
-    assert_eq!(reader.clone().joined_warnings().as_deref(), Some("half of it"));
+    assert_eq!(reader.clone().warnings(), ["half of it"]);
 }
 
 /// A source whose reading takes until whoever asked has left. It counts those that begin and those that end so.

@@ -43,8 +43,9 @@ impl DataSources for Shared {
         if fails {
             return Err(Status::new(ErrorCode::Unavailable, format!("no catalogue at {value}")));
         }
-        let missing = self.0.lacks.load(Ordering::SeqCst).then(|| "a block".to_owned()).into_iter().collect();
-        Ok(QueryPlan { missing, ..QueryPlan::from_sources([source(value as i64)]) })
+        let warnings =
+            self.0.lacks.load(Ordering::SeqCst).then(|| "a block".to_owned()).into_iter().collect();
+        Ok(QueryPlan { warnings, ..QueryPlan::from_sources([source(value as i64)]) })
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
@@ -171,10 +172,7 @@ async fn who_waits_for_a_turn_has_others_wait_along() {
     for (answer, reader) in join_all(equal).await {
         let answer = answer.expect("an answer");
         assert_eq!(answer.flamegraph.expect("a graph").total, 300);
-        assert_eq!(
-            (answer.missing.as_str(), reader.joined_warnings().as_deref()),
-            ("a block", Some("a block"))
-        );
+        assert_eq!([answer.warnings, reader.warnings()], [["a block"], ["a block"]]);
     }
     assert_eq!(setup.seen(), (2, 9));
 }

@@ -36,8 +36,8 @@ struct Sent {
 pub struct Answer {
     /// By the name of the profile's own function.
     pub values: BTreeMap<String, i64>,
-    /// What it lacks, in words.
-    pub missing: Option<String>,
+    /// One text for each thing that it lacks.
+    pub warnings: Vec<String>,
 }
 
 impl Oracle {
@@ -175,7 +175,7 @@ impl Oracle {
             let tree = querier.merged_tree(&reader, asked).await?;
             let own = tree.nodes().iter().filter(|node| tree.name(node).starts_with("own"));
             let values = own.map(|node| (tree.name(node).to_owned(), node.total)).collect();
-            Ok(Answer { values, missing: reader.joined_warnings() })
+            Ok(Answer { values, warnings: reader.warnings() })
         })
         .await
     }
@@ -183,8 +183,8 @@ impl Oracle {
     /// Compares an answer of a querier with what was sent: what was acknowledged is there, once; of the rest, what is
     /// there is there once.
     pub async fn check(&self, cluster: &TestCluster, place: usize) {
-        let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
-        assert_eq!(missing, None, "the answer is whole");
+        let Answer { values, warnings } = self.ask(cluster, place).await.unwrap();
+        assert_eq!(warnings, Vec::<String>::new(), "the answer is whole");
         for (number, sent) in self.sent.iter().enumerate() {
             match values.get(&name(number)) {
                 Some(value) => assert_eq!(*value, sent.value, "profile {number} counts once"),
@@ -197,13 +197,14 @@ impl Oracle {
     /// Compares an answer that is not whole with what was sent: it says so, and what is there is there once. Gives what it
     /// says, and how many profiles it has.
     pub async fn check_part(&self, cluster: &TestCluster, place: usize) -> (String, usize) {
-        let Answer { values, missing } = self.ask(cluster, place).await.unwrap();
+        let Answer { values, warnings } = self.ask(cluster, place).await.unwrap();
         for (own, value) in &values {
             let number = (0..self.sent.len()).find(|&number| name(number) == *own);
             let sent = &self.sent[number.expect("it was sent")];
             assert_eq!(*value, sent.value, "{own} counts once");
         }
-        (missing.expect("the answer is not whole, and says so"), values.len())
+        assert!(!warnings.is_empty(), "the answer is not whole, and says so");
+        (warnings.join("; "), values.len())
     }
 
     /// That the blocks of each shard follow each other without a gap, up to where it is registered: nothing is in two of

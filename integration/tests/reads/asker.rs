@@ -50,7 +50,7 @@ macro_rules! whole {
         loop {
             let (reader, again) = ($asker.reader(), Clone::clone(&question));
             let answer = $asker.querier.$call(&reader, again).await;
-            let told = answer.as_ref().map(|_| reader.joined_warnings()).map_err(Clone::clone);
+            let told = answer.as_ref().map(|_| reader.warnings()).map_err(Clone::clone);
             let is_whole = $asker.is_whole(stringify!($call), told);
             match answer {
                 Ok(answer) if is_whole => break answer,
@@ -71,22 +71,22 @@ impl Asker {
     }
 
     /// Whether an answer is whole, by what is told of it. Where it is not, that must be said, and be no wonder.
-    pub fn is_whole(&self, call: &str, told: Result<Option<String>, Status>) -> bool {
+    pub fn is_whole(&self, call: &str, told: Result<Vec<String>, Status>) -> bool {
         let Some(Storm { whole, partial, silent, refused }) = self.storm.as_deref() else {
-            assert_eq!(told, Ok(None), "{call}: the answer is whole");
+            assert_eq!(told, Ok(Vec::new()), "{call}: the answer is whole");
             return true;
         };
         let one = |count: &AtomicUsize| count.fetch_add(1, Ordering::SeqCst);
         match told {
-            Ok(None) => {
+            Ok(warnings) if warnings.is_empty() => {
                 one(whole);
                 return true;
             }
-            Ok(Some(missing)) if missing.contains("cannot be read now") => {
+            Ok(warnings) if warnings.join("\n").contains("cannot be read now") => {
                 one(partial);
             }
-            Ok(Some(missing)) => {
-                assert!(missing.contains("did not answer"), "{call}: {missing}");
+            Ok(warnings) => {
+                assert!(warnings.join("\n").contains("did not answer"), "{call}: {warnings:?}");
                 one(silent);
             }
             Err(status) => {

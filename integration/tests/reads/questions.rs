@@ -55,7 +55,7 @@ impl Asker {
         answers.extend(self.stacks(&reader).await);
         answers.extend(self.points(&reader).await);
         answers.extend(self.explored(&reader).await);
-        assert_eq!(reader.joined_warnings(), None, "the answers are whole");
+        assert_eq!(reader.warnings(), Vec::<String>::new(), "the answers are whole");
         answers
     }
 

@@ -245,8 +245,7 @@ impl Clients<'_> {
         self.world.count("queries");
         let compared = self.said(&reader, stormy).and_then(|said| {
             // Whoever is away has what it has, and so has the bucket.
-            let is_away =
-                self.company || reader.joined_warnings().is_some_and(|words| is_of_the_bucket(&words));
+            let is_away = self.company || reader.warnings().iter().any(|warning| is_of_the_bucket(warning));
             let floors = if said.partial && is_away { Floors::default() } else { floors };
             self.compare(question, &asked, &floors, &found, said)
         });
@@ -260,7 +259,9 @@ impl Clients<'_> {
             let asked = Asked { tenant: place, service: None, kind: 0, range: None };
             let lacks = match self.answer(&reader, Question::Tree, &asked).await {
                 Ok(_) => {
-                    reader.joined_warnings().filter(|missing| !(self.harmed && is_of_ids_alone(missing)))
+                    let warnings = reader.warnings();
+                    let is_whole = warnings.is_empty() || self.harmed && is_of_ids_alone(&warnings);
+                    (!is_whole).then(|| warnings.join("; "))
                 }
                 Err(status) => Some(status.to_string()),
             };
@@ -273,30 +274,30 @@ impl Clients<'_> {
 
     /// What an answer says of itself: where nothing was damaged, nothing is missing but what a bucket does not give.
     pub fn said(&self, reader: &QueryContext, stormy: bool) -> Result<Said, Breach> {
-        let missing = reader.joined_warnings().unwrap_or_default();
+        let warnings = reader.warnings();
         // What age took is not looked for.
         let expires = self.model.borrow().has_retention();
-        let is_by_age = |words: &&str| expires && words.contains("were removed by age");
-        let words: Vec<&str> =
-            missing.split("; ").filter(|words| !words.is_empty() && !is_by_age(words)).collect();
-        if words.is_empty() {
-            if !missing.is_empty() {
+        let is_by_age = |warning: &&String| expires && warning.contains("were removed by age");
+        let unexpected: Vec<String> =
+            warnings.iter().filter(|warning| !is_by_age(warning)).cloned().collect();
+        if unexpected.is_empty() {
+            if !warnings.is_empty() {
                 self.world.count("answers that name what age took");
             }
             return Ok(Said { partial: false, twice: false });
         }
-        let words = words.join("; ");
+        let words = unexpected.join("; ");
         if words.contains("damaged: block") {
             return Err(format!("a block is damaged: {words}"));
         }
         let may_lack_rows = self.model.borrow().is_damaged() || self.company && !self.strict;
         let may_lack_now = stormy && is_of_the_bucket(&words);
-        let may_lack = may_lack_rows || may_lack_now || self.harmed && is_of_ids_alone(&words);
+        let may_lack = may_lack_rows || may_lack_now || self.harmed && is_of_ids_alone(&unexpected);
         if !may_lack {
             return Err(format!("it is said to lack something: {words}"));
         }
         let twice = words.contains("may count twice");
-        let partial = !is_of_ids_alone(&words);
+        let partial = !is_of_ids_alone(&unexpected);
         self.world.count(if twice { "answers that may count twice" } else { "answers that lack something" });
         Ok(Said { partial, twice })
     }
@@ -446,11 +447,11 @@ fn type_id(kind: usize) -> String {
 }
 
 /// Whether it lacks what the bucket does not give.
-fn is_of_the_bucket(missing: &str) -> bool {
-    missing.contains("cannot be read now")
+fn is_of_the_bucket(warning: &str) -> bool {
+    warning.contains("cannot be read now")
 }
 
 /// Whether an answer lacks no rows by what is said of it.
-fn is_of_ids_alone(missing: &str) -> bool {
-    missing.split("; ").all(|said| said.contains("may count twice"))
+fn is_of_ids_alone(warnings: &[String]) -> bool {
+    warnings.iter().all(|warning| warning.contains("may count twice"))
 }

@@ -58,7 +58,7 @@ impl Querier {
             })
             .collect();
         profile_types.sort_unstable_by(|left, right| left.id.cmp(&right.id));
-        Ok(ProfileTypesResponse { profile_types, missing: reader.warnings_field() })
+        Ok(ProfileTypesResponse { profile_types, warnings: reader.warnings() })
     }
 
     /// Returns the range in milliseconds, or the last hour if the request has none.
@@ -98,7 +98,7 @@ impl Querier {
         let shown = reader.clone();
         let names = move || names.into_iter().filter(|name| shown.shows_label(name)).collect();
         let names = self.render_on_pool(reader, names).await?;
-        Ok(LabelNamesResponse { names, missing: reader.warnings_field() })
+        Ok(LabelNamesResponse { names, warnings: reader.warnings() })
     }
 
     /// Returns the values of a label, sorted.
@@ -129,14 +129,14 @@ impl Querier {
         let PartialResult::Values(values) = self.run_query(reader, ask).await? else {
             return Err(unexpected_result_type());
         };
-        let missing = reader.warnings_field();
+        let warnings = reader.warnings();
         self.render_on_pool(reader, move || {
             let values = values.into_counts();
             let more = values.len() > limit;
             let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
             let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
             let (names, counts) = shown.unzip();
-            LabelValuesResponse { names, counts, more, missing }
+            LabelValuesResponse { names, counts, more, warnings }
         })
         .await
     }
@@ -178,7 +178,7 @@ impl Querier {
             labels_set.retain(|labels| !labels.labels.is_empty());
             // Sets may differ only in hidden labels.
             labels_set.dedup();
-            SeriesResponse { labels_set, missing: whose.warnings_field() }
+            SeriesResponse { labels_set, warnings: whose.warnings() }
         })
         .await
     }
@@ -221,7 +221,7 @@ impl Querier {
             data_ingested: span.is_some(),
             oldest_profile_time: oldest.div_euclid(NANOS_PER_MILLI),
             newest_profile_time: newest.div_euclid(NANOS_PER_MILLI),
-            missing: reader.warnings_field(),
+            warnings: reader.warnings(),
         })
     }
 
@@ -233,12 +233,12 @@ impl Querier {
     ) -> Result<Option<(i64, i64)>, Status> {
         let mut attempt = PlanAttempt::default();
         loop {
-            let DataTimeRange { span, missing, moved } = self.deps.sources.data_time_range(tenant).await?;
+            let DataTimeRange { span, warnings, moved } = self.deps.sources.data_time_range(tenant).await?;
             let without: Result<Vec<String>, SourceQueryError> =
                 moved.into_iter().map(|why| attempt.warn_or_replan(SourceQueryError::Replan(why))).collect();
             match without {
                 Ok(without) => {
-                    reader.add_warnings(missing.into_iter().chain(without).collect());
+                    reader.add_warnings(warnings.into_iter().chain(without).collect());
                     return Ok(span);
                 }
                 Err(asked) => attempt = attempt.next_attempt(asked)?,

@@ -150,7 +150,7 @@ pub(crate) fn merged_header(
         period,
         time_nanos: end_nanos,
         default_type: profile_type.value.kind.clone(),
-        comments: reader.all_warnings().into_iter().map(|words| format!("{WARNING_PREFIX}{words}")).collect(),
+        comments: reader.warnings().into_iter().map(|warning| format!("{WARNING_PREFIX}{warning}")).collect(),
         ..ProfileHeader::default()
     }
 }

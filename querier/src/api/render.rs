@@ -166,7 +166,7 @@ impl Querier {
             Ok(json(&FlamebearerResponse {
                 timeline: Some(timeline),
                 groups,
-                missing: held.joined_warnings(),
+                warnings: held.warnings(),
                 ..graph
             }))
         })
@@ -211,11 +211,11 @@ impl Querier {
         )?;
         let metadata = RenderMetadata::from_profile_type(&left.profile_type, FlamebearerFormat::Double);
         self.reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * TREE_NODE_BYTES)?;
-        let missing = reader.joined_warnings();
+        let warnings = reader.warnings();
         self.render_on_pool(reader, move || {
             let mut diff = DiffTree::from_trees(&before, &after);
             diff.truncate_to_bars(max_nodes.asked, max_nodes.most);
-            json(&FlamebearerResponse { missing, ..flamebearer_of_diff(&diff, metadata) })
+            json(&FlamebearerResponse { warnings, ..flamebearer_of_diff(&diff, metadata) })
         })
         .await
     }
@@ -318,8 +318,8 @@ fn parse_max_nodes(parameters: &UrlParameters) -> Option<i64> {
 
 /// Returns a call graph as a file, with warnings as comments at its beginning.
 fn graph(reader: &QueryContext, text: &str) -> Vec<u8> {
-    let lacks = reader.all_warnings().into_iter().map(|words| format!("// {WARNING_PREFIX}{words}\n"));
-    lacks.chain([text.to_owned()]).collect::<String>().into_bytes()
+    let warnings = reader.warnings().into_iter().map(|warning| format!("// {WARNING_PREFIX}{warning}\n"));
+    warnings.chain([text.to_owned()]).collect::<String>().into_bytes()
 }
 
 /// Converts a difference of two trees to a response.

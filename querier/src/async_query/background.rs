@@ -396,8 +396,8 @@ mod tests {
         let Ok(AsyncQueryState::Done(answer)) = settled(&background, &acme, first).await else {
             panic!("no answer")
         };
-        let lacks = background.poll_query(&acme, first).unwrap().1.joined_warnings();
-        assert_eq!((*answer, lacks.as_deref()), (7, Some("something")));
+        let warnings = background.poll_query(&acme, first).unwrap().1.warnings();
+        assert_eq!((*answer, warnings), (7, vec!["something".to_owned()]));
         let Ok(AsyncQueryState::Failed(status)) = settled(&background, &acme, second).await else {
             panic!("no failure")
         };

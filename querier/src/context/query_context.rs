@@ -29,7 +29,7 @@ pub struct QueryContext {
     /// such names.
     pub utf8_labels: bool,
     /// Warnings about data that the results lack. Clones share them, so that every sub-query can add some.
-    missing: Arc<Mutex<BTreeSet<String>>>,
+    warnings: Arc<Mutex<BTreeSet<String>>>,
     /// Memory that the results hold. The last clone releases it, when the response is written.
     held: Arc<Mutex<Vec<ResultReservation>>>,
     /// Deadline on the monotonic clock. Clones share it, so that it counts from the first query.
@@ -91,7 +91,7 @@ impl QueryContext {
         QueryContext {
             tenants,
             utf8_labels: false,
-            missing: Arc::default(),
+            warnings: Arc::default(),
             held: Arc::default(),
             until: Arc::default(),
             asked: Arc::default(),
@@ -143,7 +143,7 @@ impl QueryContext {
         self.asking.finish_all(failed.is_none());
         let watch = self.watch.as_ref()?;
         if self.is_behind || !watch.is_async() {
-            watch.finish_request(failed, &self.all_warnings());
+            watch.finish_request(failed, &self.warnings());
         }
         Some(watch.id())
     }
@@ -212,28 +212,16 @@ impl QueryContext {
         self
     }
 
-    /// Returns the warnings of the results so far, joined into one text. None if the results are complete.
-    pub fn joined_warnings(&self) -> Option<String> {
-        let missing = self.missing.lock();
-        let words: Vec<&str> = missing.iter().map(String::as_str).collect();
-        (!words.is_empty()).then(|| words.join("; "))
-    }
-
-    /// Returns the warnings of the results so far, sorted.
-    pub fn all_warnings(&self) -> Vec<String> {
-        self.missing.lock().iter().cloned().collect()
-    }
-
-    /// Returns the joined warnings for a response field. Empty if the results are complete.
-    pub(crate) fn warnings_field(&self) -> String {
-        self.joined_warnings().unwrap_or_default()
+    /// Returns the warnings of the results so far, sorted. Empty if the results are complete.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().iter().cloned().collect()
     }
 
     /// Adds warnings. Control characters from other nodes and stores are replaced, so that each warning is
     /// one line.
-    pub(crate) fn add_warnings(&self, missing: Vec<String>) {
-        let lines = missing.into_iter().map(|words| words.replace(char::is_control, " "));
-        self.missing.lock().extend(lines);
+    pub(crate) fn add_warnings(&self, warnings: Vec<String>) {
+        let lines = warnings.into_iter().map(|warning| warning.replace(char::is_control, " "));
+        self.warnings.lock().extend(lines);
     }
 
     pub(crate) fn hold_memory(&self, taken: ResultReservation) {

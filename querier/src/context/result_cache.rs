@@ -81,7 +81,7 @@ struct PendingInsert {
     made: Vec<ResultProvenance>,
     /// Memory that the result held when it was computed.
     held: usize,
-    missing: Vec<String>,
+    warnings: Vec<String>,
     room: Arc<ResultBudget>,
 }
 
@@ -90,7 +90,7 @@ struct PendingInsert {
 struct SharedResult {
     kept: Arc<CachedResult>,
     /// Warnings about data that the result lacks.
-    missing: Arc<[String]>,
+    warnings: Arc<[String]>,
     /// Memory of the bytes if they are not cached.
     _room: Option<Arc<ResultReservation>>,
 }
@@ -167,7 +167,7 @@ impl ResultCache {
     /// shares it with waiting requests. Results of at least a quarter of the cache are not inserted: they
     /// would only evict others.
     fn insert_result(&self, answer: &impl CacheableResult, of: PendingInsert) -> Option<SharedResult> {
-        let PendingInsert { kept_as, is_awaited, made, held, missing, room } = of;
+        let PendingInsert { kept_as, is_awaited, made, held, warnings, room } = of;
         let size = answer.encoded_size();
         let kept_as = kept_as.filter(|_| (size as u64) < self.limit.get() / 4);
         if kept_as.is_none() && !is_awaited {
@@ -182,7 +182,7 @@ impl ResultCache {
         if let Some(key) = kept_as {
             self.kept.insert(key, Arc::clone(&kept));
         }
-        Some(SharedResult { kept, missing: missing.into(), _room: room })
+        Some(SharedResult { kept, warnings: warnings.into(), _room: room })
     }
 }
 
@@ -251,12 +251,12 @@ impl Querier {
         reader: &QueryContext,
         told: Result<SharedResult, Status>,
     ) -> Result<Option<A>, Status> {
-        let SharedResult { kept, missing, _room } = told?;
+        let SharedResult { kept, warnings, _room } = told?;
         let room = kept.bytes.len().saturating_mul(2);
         let answer = self.decode_cached(reader, kept, room).await?;
         if answer.is_some() {
             self.answers.joined.fetch_add(1, Ordering::Relaxed);
-            reader.add_warnings(missing.to_vec());
+            reader.add_warnings(warnings.to_vec());
             reader.record_coalesced();
         }
         Ok(answer)
@@ -280,7 +280,7 @@ impl Querier {
         if let Some(answer) = self.with_permit(reader, limits, look).await? {
             self.answers.hits.fetch_add(1, Ordering::Relaxed);
             reader.record_cache_hit();
-            return Ok(Some((answer, SharedResult { kept, missing: Arc::default(), _room: None })));
+            return Ok(Some((answer, SharedResult { kept, warnings: Arc::default(), _room: None })));
         }
         self.answers.misses.fetch_add(1, Ordering::Relaxed);
         // Other requests need not check this entry.
@@ -297,9 +297,9 @@ impl Querier {
         answer: A,
     ) -> Result<(A, Option<SharedResult>), Status> {
         let made = reader.result_provenance();
-        let missing = reader.all_warnings();
+        let warnings = reader.warnings();
         let is_of_blocks = !made.is_empty() && made.iter().all(|made| made.of.is_some());
-        let is_kept = self.answers.is_on() && is_of_blocks && missing.is_empty();
+        let is_kept = self.answers.is_on() && is_of_blocks && warnings.is_empty();
         let is_awaited = lead.is_some_and(CoalescingLeader::has_waiters);
         if !is_kept && !is_awaited {
             return Ok((answer, None));
@@ -307,7 +307,7 @@ impl Querier {
         let kept_as = is_kept.then_some(key);
         let held = reader.held_bytes();
         let room = self.response_budget_for(reader);
-        let of = PendingInsert { kept_as, is_awaited, made, held, missing, room };
+        let of = PendingInsert { kept_as, is_awaited, made, held, warnings, room };
         let answers = Arc::clone(&self.answers);
         self.compute_on_pool(reader, move || {
             let told = answers.insert_result(&answer, of);

@@ -106,7 +106,7 @@ pub(super) struct QueryRecord<'a> {
     /// Time since the end of the last query, which rendering takes.
     pub(super) shown: Duration,
     pub(super) failed: Option<&'a Status>,
-    pub(super) missing: &'a [String],
+    pub(super) warnings: &'a [String],
     pub(super) asked: &'a TracedRequest,
 }
 
@@ -270,7 +270,7 @@ impl QueryRecord<'_> {
     fn to_json(&self, questions: usize, parts: usize) -> Value {
         let told = &self.asked.questions[..questions.min(self.asked.questions.len())];
         let few = if questions == 0 { 0 } else { MAX_LISTED_ITEMS };
-        let missing = self.missing.iter().take(few).map(|words| cut(words));
+        let warnings = self.warnings.iter().take(few).map(|words| cut(words));
         let mut shown = json!({
             "id": self.id,
             "node": format!("{:016x}", self.node),
@@ -281,8 +281,8 @@ impl QueryRecord<'_> {
             "milliseconds": { "all": millis(self.took), "shown": millis(self.shown) },
             "keptAnswer": self.asked.was_told_before,
             "sharedAnswer": self.asked.was_told_along,
-            "missing": missing.collect::<Vec<_>>(),
-            "missingLeftOut": self.missing.len().saturating_sub(few),
+            "missing": warnings.collect::<Vec<_>>(),
+            "missingLeftOut": self.warnings.len().saturating_sub(few),
             "questions": told.iter().map(|question| question.to_json(parts)).collect::<Vec<_>>(),
             "questionsLeftOut": self.asked.left_out + self.asked.questions.len() - told.len(),
         });
@@ -353,7 +353,7 @@ mod tests {
                 (0..300).rev().flat_map(|took| [took; 3]).take(MAX_TRACED_SOURCES).collect();
             assert_eq!(slowest, expected);
         }
-        let (tenants, missing) = (vec![TenantId::anonymous(); 64], vec![long.clone(); 100]);
+        let (tenants, warnings) = (vec![TenantId::anonymous(); 64], vec![long.clone(); 100]);
         let failed = Status::new(ErrorCode::Internal, long);
         let record = QueryRecord {
             id: String::new(),
@@ -364,7 +364,7 @@ mod tests {
             took: Duration::ZERO,
             shown: Duration::ZERO,
             failed: Some(&failed),
-            missing: &missing,
+            warnings: &warnings,
             asked: &asked,
         };
         for most in [MAX_RECORD_BYTES, 16 << 10] {

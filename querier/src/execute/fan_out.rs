@@ -51,7 +51,7 @@ impl Querier {
         let time = merging.ask.selection.time;
         let lead = limits::grid_lead(&merging.ask);
         reader.add_provenance(ResultProvenance { time, lead, of: made_of.map(|of| hash::hash_list(&of)) });
-        reader.add_warnings(std::mem::take(&mut *merging.missing.lock()));
+        reader.add_warnings(std::mem::take(&mut *merging.warnings.lock()));
         reader.add_warnings(
             merging.left_out.to_warnings(held.as_ref().map(|held| &held.partial), &self.left_out)?,
         );
@@ -103,7 +103,7 @@ impl Querier {
             until,
             meeting,
             scribe: scribe.clone(),
-            missing: Mutex::default(),
+            warnings: Mutex::default(),
             left_out: SkippedSources::default(),
             made_of: Mutex::new(Some(Vec::new())),
             met: DedupObservations::default(),
@@ -117,7 +117,7 @@ impl Querier {
             Ok::<_, Status>((tenant, plan))
         });
         for (tenant, plan) in try_join_all(plans).await? {
-            let QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, .. } = plan;
+            let QueryPlan { sources, stored, remote, warnings, bytes, moved, made_of, untold, .. } = plan;
             // Index queries show available data and its cost, so they cost nothing themselves.
             let bytes = if is_cheap { 0 } else { bytes };
             if attempt.is_first() {
@@ -129,7 +129,7 @@ impl Querier {
             parts.sources.extend(sources);
             parts.stored.extend(stored);
             parts.remote.extend(remote.into_iter().map(|remote| (tenant.clone(), remote)));
-            merging.add_warnings(missing);
+            merging.add_warnings(warnings);
             for why in moved {
                 merging.add_warnings([attempt.warn_or_replan(SourceQueryError::Replan(why))?]);
             }

@@ -25,7 +25,7 @@ pub(crate) struct QueryExecution {
     /// Trace of the query, if diagnostics were requested.
     pub(crate) scribe: QueryTrace,
     /// Warnings about data that the result lacks.
-    pub(crate) missing: Mutex<Vec<String>>,
+    pub(crate) warnings: Mutex<Vec<String>>,
     /// Sources that the result lacks because they could not be read.
     pub(crate) left_out: SkippedSources,
     /// Block hash of each tenant, as long as only blocks contribute to the result.
@@ -46,8 +46,8 @@ impl QueryExecution {
     }
 
     /// Adds warnings about data that the result lacks.
-    pub(crate) fn add_warnings(&self, missing: impl IntoIterator<Item = String>) {
-        self.missing.lock().extend(missing);
+    pub(crate) fn add_warnings(&self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.lock().extend(warnings);
     }
 
     /// Records the work of a local source for query diagnostics.

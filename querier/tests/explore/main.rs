@@ -76,7 +76,7 @@ impl Upload {
 
 struct Uploads {
     uploads: Vec<Upload>,
-    missing: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[async_trait::async_trait]
@@ -88,7 +88,7 @@ impl DataSources for Uploads {
             sources[upload.source].add(&upload.labels(), &upload.profile(), id << 64);
         }
         let sources = sources.into_iter().map(|source| Arc::new(source) as Arc<dyn ProfileSource>);
-        Ok(QueryPlan { missing: self.missing.clone(), ..QueryPlan::from_sources(sources) })
+        Ok(QueryPlan { warnings: self.warnings.clone(), ..QueryPlan::from_sources(sources) })
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {
@@ -96,9 +96,9 @@ impl DataSources for Uploads {
     }
 }
 
-fn querier_with(config: QuerierConfig, uploads: &[Upload], missing: &[&str]) -> Querier {
-    let missing = missing.iter().map(|text| (*text).to_owned()).collect();
-    let sources = Arc::new(Uploads { uploads: uploads.to_vec(), missing });
+fn querier_with(config: QuerierConfig, uploads: &[Upload], warnings: &[&str]) -> Querier {
+    let warnings = warnings.iter().map(|text| (*text).to_owned()).collect();
+    let sources = Arc::new(Uploads { uploads: uploads.to_vec(), warnings });
     let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let overrides = LimitOverrides::new(TenantLimits::default());
     Querier::new(config, QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() })

@@ -29,31 +29,31 @@ fn an_answer_says_what_it_lacks() {
     let querier = querier_with(QuerierConfig::default(), &busy(), &["block 7 cannot be read"]);
     let reader = || QueryContext::parse("a").unwrap();
     let query = || query(1, 30);
-    let missing = [
+    let warnings = [
         ask(querier.functions(&reader(), FunctionsRequest { query: query(), ..Default::default() }))
             .unwrap()
-            .missing,
+            .warnings,
         ask(querier.sandwich(
             &reader(),
             SandwichRequest { query: query(), function: "f0".into(), ..Default::default() },
         ))
         .unwrap()
-        .missing,
+        .warnings,
         ask(querier.lines(&reader(), LinesRequest { query: query(), function: "f0".into(), page: None }))
             .unwrap()
-            .missing,
+            .warnings,
         ask(querier.subtree(&reader(), SubtreeRequest { query: query(), ..Default::default() }))
             .unwrap()
-            .missing,
+            .warnings,
         ask(querier
             .changes(&reader(), ChangesRequest { left: query(), right: query(), ..Default::default() }))
         .unwrap()
-        .missing,
+        .warnings,
         ask(querier.profiles(&reader(), ProfilesRequest { query: query(), ..Default::default() }))
             .unwrap()
-            .missing,
+            .warnings,
     ];
-    assert!(missing.iter().all(|text| text == "block 7 cannot be read"), "{missing:?}");
+    assert!(warnings.iter().all(|texts| *texts == ["block 7 cannot be read"]), "{warnings:?}");
 }
 
 #[test]

@@ -34,8 +34,8 @@ pub trait RequestIdentity: Clone {
         None
     }
 
-    /// Returns messages about missing data in the responses so far. Empty if they are complete.
-    fn missing_parts(&self) -> Vec<String> {
+    /// Returns warnings about data that the responses so far lack. Empty if they are complete.
+    fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -79,8 +79,8 @@ impl RequestIdentity for QueryContext {
         self.tenants().first()
     }
 
-    fn missing_parts(&self) -> Vec<String> {
-        self.all_warnings()
+    fn warnings(&self) -> Vec<String> {
+        QueryContext::warnings(self)
     }
 
     fn set_deadline(&self, clock: &Clock, wait: Duration) {
@@ -147,7 +147,7 @@ where
                 let (message, _held) = message.await.inspect_err(|status| asked.on_unread_body(status))?;
                 let answer = method(asked.clone(), message).await?;
                 let mut response = encoding.encode_response(door, headers, answer).await?;
-                set_partial_header(&mut response, &asked.missing_parts());
+                set_partial_header(&mut response, &asked.warnings());
                 keep_budget(&mut response, |bytes| asked.response_budget(bytes));
                 Ok(response)
             };

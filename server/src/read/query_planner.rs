@@ -44,7 +44,7 @@ struct DataLocations {
     blocks: Vec<BlockEntry>,
     /// Time range of profiles that retention removed.
     removed: Option<ProfileTimeRange>,
-    missing: Vec<String>,
+    warnings: Vec<String>,
     moved: Vec<String>,
 }
 
@@ -71,14 +71,14 @@ impl DataSources for QueryPlanner {
         let blocks = found.blocks.len();
         let shards = found.far.len();
         let DedupReport { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
-        let DataLocations { far, removed, mut missing, moved, .. } = found;
-        missing.extend(removed.map(removed_by_age));
+        let DataLocations { far, removed, mut warnings, moved, .. } = found;
+        warnings.extend(removed.map(removed_by_age));
         let BlockAssignment { here: stored, away } = self.gateways.assign_blocks(tenant, ask, wanted);
         // Leaders come first: they retain data flushed since the listing only for a limited time.
         let far = self.asking.group_by_leader(far, leaders_tell, &doubts.doubles);
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn RemoteSource>);
         let remote = far.chain(away).collect();
-        Ok(QueryPlan { sources, stored, remote, missing, bytes, moved, made_of, untold, blocks, shards })
+        Ok(QueryPlan { sources, stored, remote, warnings, bytes, moved, made_of, untold, blocks, shards })
     }
 
     async fn block_provenance(
@@ -92,21 +92,21 @@ impl DataSources for QueryPlanner {
         let afar = try_join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await?;
         let has_no_part = |beside: &HeadMetadata| {
             let in_memory = beside.times.is_some_and(|(first, last)| range.overlaps(first, last));
-            !in_memory && beside.missing().is_empty() && beside.moved.is_empty()
+            !in_memory && beside.warnings().is_empty() && beside.moved.is_empty()
         };
         Ok(afar.iter().all(has_no_part).then_some(made_of))
     }
 
     async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status> {
         let found = self.find(tenant, TimeRange::default()).await?;
-        let DataLocations { views, far, blocks, mut missing, mut moved, .. } = found;
+        let DataLocations { views, far, blocks, mut warnings, mut moved, .. } = found;
         let far = self.asking.group_by_leader(far, false, &DuplicateExclusions::default());
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await {
             match beside {
                 Ok(beside) => {
                     afar.extend(beside.times);
-                    missing.extend(beside.missing());
+                    warnings.extend(beside.warnings());
                     moved.extend(beside.moved);
                 }
                 Err(status) => return Err(status),
@@ -118,7 +118,7 @@ impl DataSources for QueryPlanner {
         let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
         Ok(DataTimeRange {
             span: enclosing_span(all.filter_map(|(first, last)| displayable_range(first, last))),
-            missing,
+            warnings,
             moved,
         })
     }
@@ -146,10 +146,10 @@ impl QueryPlanner {
                 Some(Err(error)) => moved.push(format!("shard {}: {error}", shard.id)),
             }
         }
-        let mut missing = missing(&beside, &listing.data_losses);
-        missing.extend(without(&listing.partial));
+        let mut warnings = data_loss_warnings(&beside, &listing.data_losses);
+        warnings.extend(without(&listing.partial));
         let removed = listing.removed;
-        Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, missing, moved })
+        Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, warnings, moved })
     }
 
     /// Returns the data of a shard that this node leads, or None if another node leads it. Only a shard that
@@ -247,11 +247,11 @@ impl DataLocations {
     /// Hashes the block ids in any order, since nothing else affects the result of blocks [INV-19]. Returns
     /// None if a head of this node overlaps with the range or if data is missing.
     fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
-        let Self { views, blocks, missing, moved, .. } = self;
+        let Self { views, blocks, warnings, moved, .. } = self;
         let has_part = |(_, view): &(SourceId, HeadSnapshot)| {
             view.times().is_some_and(|(first, last)| range.overlaps(first, last))
         };
-        if !missing.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
+        if !warnings.is_empty() || !moved.is_empty() || views.iter().any(has_part) {
             return None;
         }
         let mut ids: Vec<ContentHash> = blocks.iter().map(|block| block.id.number()).collect();
@@ -280,9 +280,9 @@ struct LocalShardData {
 }
 
 impl HeadMetadata {
-    /// Returns messages about the data that the result lacks.
-    pub fn missing(&self) -> Vec<String> {
-        missing(self, &[])
+    /// Returns warnings about the data that the result lacks.
+    pub fn warnings(&self) -> Vec<String> {
+        data_loss_warnings(self, &[])
     }
 }
 
@@ -301,9 +301,9 @@ fn without(partial: &[ShardId]) -> Option<String> {
     ))
 }
 
-/// Returns messages about the data that the result lacks [INV-07]. Only the lost data itself contained its
+/// Returns warnings about the data that the result lacks [INV-07]. Only the lost data itself contained its
 /// tenant and its time range.
-fn missing(
+fn data_loss_warnings(
     HeadMetadata { lost_entries, ids_lost, silent, .. }: &HeadMetadata,
     scars: &[DataLossRecord],
 ) -> Vec<String> {

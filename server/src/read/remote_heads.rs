@@ -335,7 +335,7 @@ impl RemoteSource for RemoteHeads {
         let packed = ask.pack().map_err(|error| Status::from_error(&error))?;
         let beside = self.gather(tenant, &packed.into(), Some(&mut *inbox)).await?;
         beside.silent.iter().for_each(|words| inbox.report_unreachable(words));
-        beside.missing().into_iter().for_each(|missing| inbox.add_warning(missing));
+        beside.warnings().into_iter().for_each(|warning| inbox.add_warning(warning));
         inbox.report_memory_range(beside.times);
         // Rows of the other shards are in the inbox at this point. The last plan continues with them.
         match beside.moved.is_empty() {

@@ -183,7 +183,7 @@ fn decode_report(
             usize::try_from(bytes).unwrap_or(usize::MAX),
         )),
     };
-    Ok(AsyncQueryReport { progress, missing: warnings })
+    Ok(AsyncQueryReport { progress, warnings })
 }
 
 fn tenant_names(tenants: &[TenantId]) -> Vec<String> {
@@ -224,7 +224,7 @@ impl querier_service_server::QuerierService for QuerierService {
         let context = self.query_context(header.as_ref(), &tenants);
         let context = context.map_err(|status| status_codec::to_grpc(&status))?;
         let report = self.querier.poll_local(&context, &query_id);
-        let AsyncQueryReport { progress, missing } =
+        let AsyncQueryReport { progress, warnings } =
             report.map_err(|status| status_codec::to_grpc(&status))?;
         let (state, result) = match progress {
             AsyncQueryProgress::Running => (State::Running(true), None),
@@ -236,7 +236,7 @@ impl querier_service_server::QuerierService for QuerierService {
             let from = number * MAX_FRAME_BYTES;
             bytes.slice(from..bytes.len().min(from + MAX_FRAME_BYTES))
         });
-        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings: missing };
+        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings: missing: warnings };
         let checksum = poll_checksum(&query_id, context.tenants());
         let frames = encode_frames(checksum, partials, std::iter::once(trailer));
         let frames = stream::iter(frames).map(move |frame| {
@@ -316,10 +316,10 @@ mod tests {
         };
         assert!(decode_report(None, vec![]).is_err() && decode(None).is_err());
         assert!(matches!(decode(Some(State::Running(true))).unwrap().progress, AsyncQueryProgress::Running));
-        let AsyncQueryReport { progress, missing } = decode(Some(State::DecodedBytes(7))).unwrap();
+        let AsyncQueryReport { progress, warnings } = decode(Some(State::DecodedBytes(7))).unwrap();
         let AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) = progress else {
             panic!("no result")
         };
-        assert_eq!((&bytes[..], shown, missing), (&[1, 2][..], 7, vec!["half".to_owned()]));
+        assert_eq!((&bytes[..], shown, warnings), (&[1, 2][..], 7, vec!["half".to_owned()]));
     }
 }

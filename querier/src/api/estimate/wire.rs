@@ -34,9 +34,9 @@ impl Querier {
         let of_type = self.check_on_pool(&[&request.query], move || parse_typed_selector(&query)).await?;
         let selection = ProfileSelection { time, ..of_type };
         let sizes = self.estimate_cost(reader, selection).await?;
-        let missing = reader.warnings_field();
+        let warnings = reader.warnings();
         // A union of many series takes a while.
-        self.render_on_pool(reader, move || AnalyzeQueryResponse { missing, ..impact(sizes) }).await
+        self.render_on_pool(reader, move || AnalyzeQueryResponse { warnings, ..impact(sizes) }).await
     }
 }
 

@@ -39,14 +39,7 @@ impl Querier {
             });
             let self_ = all.function.flat;
             let total = all.function.cum;
-            Ok(LinesResponse {
-                self_,
-                total,
-                unit,
-                count,
-                rows: rows.collect(),
-                missing: held.warnings_field(),
-            })
+            Ok(LinesResponse { self_, total, unit, count, rows: rows.collect(), warnings: held.warnings() })
         })
         .await?
     }

@@ -66,7 +66,7 @@ impl Querier {
                 total: one.total,
             });
             let rows = rows.collect();
-            Ok(ProfilesResponse { unit, count: list.profiles, rows, missing: held.warnings_field() })
+            Ok(ProfilesResponse { unit, count: list.profiles, rows, warnings: held.warnings() })
         })
         .await?
     }

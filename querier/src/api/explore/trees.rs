@@ -59,7 +59,7 @@ impl Querier {
                 unit,
                 callers: Some(wire_tree(&querier, &held, &callers)?),
                 callees: Some(wire_tree(&querier, &held, &callees)?),
-                missing: held.warnings_field(),
+                warnings: held.warnings(),
             })
         })
         .await?
@@ -94,11 +94,7 @@ impl Querier {
         let held = reader.clone();
         self.render_on_pool(reader, move || {
             let Some(node) = whole.find(&path) else {
-                return Ok(SubtreeResponse {
-                    unit,
-                    missing: held.warnings_field(),
-                    ..SubtreeResponse::default()
-                });
+                return Ok(SubtreeResponse { unit, warnings: held.warnings(), ..SubtreeResponse::default() });
             };
             let mut branch = whole.subtree(node, skip as usize);
             nodes.truncate(&mut branch);
@@ -110,7 +106,7 @@ impl Querier {
                 callees: u64::from(node.child_count),
                 tree: Some(wire_tree(&querier, &held, &branch)?),
                 other: branch.truncated_total(),
-                missing: held.warnings_field(),
+                warnings: held.warnings(),
             })
         })
         .await?

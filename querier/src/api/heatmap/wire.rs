@@ -63,7 +63,7 @@ impl Querier {
         self.reserve_memory(reader, slots * MAX_HEATMAP_ROWS * size_of::<(f64, i32)>() * 2)?;
         let series = self
             .render_on_pool(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
-        Ok(SelectHeatmapResponse { series: series.await?, missing: reader.warnings_field() })
+        Ok(SelectHeatmapResponse { series: series.await?, warnings: reader.warnings() })
     }
 }
 

@@ -139,18 +139,18 @@ impl Querier {
             let cut = is_cut.then_some(max_nodes);
             let profile = self.build_pprof(reader, selection, stacks, cut, end).await?;
             response.pprof = Some(PprofProfile { profile: Some(profile) });
-            response.missing = reader.warnings_field();
+            response.warnings = reader.warnings();
             return Ok(response);
         }
         if format == ProfileFormat::Dot {
             let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
             let graph = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(Some(max_nodes)) };
             response.dot = self.call_graph(reader, selection, stacks, graph).await?;
-            response.missing = reader.warnings_field();
+            response.warnings = reader.warnings();
             return Ok(response);
         }
         let tree = self.full_tree(reader, selection, stacks).await?;
-        response.missing = reader.warnings_field();
+        response.warnings = reader.warnings();
         match format {
             ProfileFormat::Functions => {
                 response.functions = Some(self.function_table(reader, tree, row_limit).await?);
@@ -241,8 +241,8 @@ impl Querier {
         };
         let merged =
             self.merge_stacktraces(reader, self.parse_stacktraces_request(reader, stacks).await?).await?;
-        let SelectMergeStacktracesResponse { flamegraph, tree, missing, .. } = merged;
-        Ok(SelectMergeSpanProfileResponse { flamegraph, tree, missing })
+        let SelectMergeStacktracesResponse { flamegraph, tree, warnings, .. } = merged;
+        Ok(SelectMergeSpanProfileResponse { flamegraph, tree, warnings })
     }
 
     /// Returns merged stacks as pprof. They are truncated only if the request demands it.
@@ -339,7 +339,7 @@ impl Querier {
             self.full_tree(reader, left.selection, left.stacks),
             self.full_tree(reader, right.selection, right.stacks),
         )?;
-        let mut response = DiffResponse { missing: reader.warnings_field(), ..DiffResponse::default() };
+        let mut response = DiffResponse { warnings: reader.warnings(), ..DiffResponse::default() };
         if format == ProfileFormat::Functions {
             response.functions = Some(self.function_table_diff(reader, [left, right], row_limit).await?);
             return Ok(response);

@@ -47,7 +47,7 @@ impl Querier {
         let asked = SelectSeriesParams { selection, start, end, step, group_by, stacks, mean, exemplars };
         let series = self.select_points(reader, asked).await?;
         let series = self.render_on_pool(reader, move || wire(largest(series, limit), &group)).await?;
-        Ok(SelectSeriesResponse { series, missing: reader.warnings_field() })
+        Ok(SelectSeriesResponse { series, warnings: reader.warnings() })
     }
 }
 

@@ -24,8 +24,8 @@ pub(super) struct FlamebearerResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) right_ticks: Option<i64>,
     /// Warnings about data that the graph lacks. Older clients ignore them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) missing: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
 }
 
 /// Bars of the flame graph: four numbers each, or seven for a comparison.
@@ -68,7 +68,7 @@ impl FlamebearerResponse {
             heatmap: None,
             left_ticks: None,
             right_ticks: None,
-            missing: None,
+            warnings: Vec::new(),
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct AsyncQueryReport {
     /// State of the query.
     pub progress: AsyncQueryProgress,
     /// Warnings about data that the result lacks.
-    pub missing: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// State of an async query for its client.
@@ -122,7 +122,7 @@ impl Querier {
             }
             None => self.poll_local(reader, &request_id)?,
         };
-        reader.add_warnings(looked.missing);
+        reader.add_warnings(looked.warnings);
         match looked.progress {
             AsyncQueryProgress::Running => {
                 Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new()))
@@ -150,7 +150,7 @@ impl Querier {
         let of = self.standing.as_ref().zip(QueryHandleId::parse(id));
         let (standing, ticket) = of.ok_or_else(|| unknown_query_error(id))?;
         let (state, keeper) = standing.background.poll_query(reader, ticket)?;
-        let missing = keeper.all_warnings();
+        let warnings = keeper.warnings();
         let progress = match state {
             AsyncQueryState::Running => AsyncQueryProgress::Running,
             AsyncQueryState::Failed(status) => AsyncQueryProgress::Failed(status.message),
@@ -160,7 +160,7 @@ impl Querier {
                 keeper: Some(keeper),
             }),
         };
-        Ok(AsyncQueryReport { progress, missing })
+        Ok(AsyncQueryReport { progress, warnings })
     }
 }
 

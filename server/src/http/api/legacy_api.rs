@@ -138,7 +138,7 @@ fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> Hand
         let failed = rendered.as_ref().err().cloned();
         let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         set_diagnostics_id(&mut response, reader.finish_request(failed.as_ref()));
-        set_partial_header(&mut response, &reader.all_warnings());
+        set_partial_header(&mut response, &reader.warnings());
         keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
         response
     })

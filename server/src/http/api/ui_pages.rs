@@ -37,10 +37,10 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
             Err(status) => return json_error(&status),
         };
         let mut response = match services(&hall, &reader).await {
-            Ok(services) => text("text/html; charset=utf-8", listing(&services)),
+            Ok(services) => text("text/html; charset=utf-8", listing(&services, &reader.warnings())),
             Err(status) => json_error(&status),
         };
-        set_partial_header(&mut response, &reader.all_warnings());
+        set_partial_header(&mut response, &reader.warnings());
         response
     })
 }
@@ -58,7 +58,7 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
             Ok(svg) => text("image/svg+xml", svg),
             Err(status) => json_error(&status),
         };
-        set_partial_header(&mut response, &reader.all_warnings());
+        set_partial_header(&mut response, &reader.warnings());
         response
     })
 }
@@ -85,11 +85,19 @@ async fn services(hall: &HttpState, reader: &QueryContext) -> Result<BTreeMap<St
     Ok(services)
 }
 
-fn listing(services: &BTreeMap<String, Vec<String>>) -> String {
+fn listing(services: &BTreeMap<String, Vec<String>>, warnings: &[String]) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Athanor</title><style>{PAGE_STYLE}</style>\
          <h1>Athanor</h1><p>Services with profiles of the last hour.</p>"
     );
+    if !warnings.is_empty() {
+        page.push_str("<p>This list is incomplete:</p><ul>");
+        for warning in warnings {
+            // Writing to a string does not fail.
+            let _ = write!(page, "<li>{}</li>", escape_html(warning));
+        }
+        page.push_str("</ul>");
+    }
     if services.is_empty() {
         page.push_str(
             "<p>There are none yet. Send one: <code>athanor push cpu.pb.gz --service shop</code>, or point any \
@@ -169,7 +177,8 @@ mod tests {
     #[test]
     fn names_are_escaped_in_text_and_links() {
         let services = BTreeMap::from([("<a&b>\"".to_owned(), vec!["x:y z".to_owned()])]);
-        let page = listing(&services);
+        let page = listing(&services, &["a block is <gone>".to_owned()]);
+        assert!(page.contains("<li>a block is &lt;gone&gt;</li>"));
         assert!(page.contains("<h2>&lt;a&amp;b&gt;&quot;</h2>"));
         assert!(page.contains("service=%3Ca%26b%3E%22&amp;type=x%3Ay+z"));
         assert_eq!(escape_html("a\u{202e}b\u{1b}"), "a\u{fffd}b\u{fffd}");
@@ -177,6 +186,6 @@ mod tests {
 
     #[test]
     fn an_empty_server_says_how_to_begin() {
-        assert!(listing(&BTreeMap::new()).contains("athanor push"));
+        assert!(listing(&BTreeMap::new(), &[]).contains("athanor push"));
     }
 }

@@ -81,7 +81,7 @@ impl Querier {
         side(&mut answer.right, &profiles[1], 1);
         answer.unit = of_left.value.unit;
         answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
-        answer.missing = reader.warnings_field();
+        answer.warnings = reader.warnings();
         Ok(answer)
     }
 

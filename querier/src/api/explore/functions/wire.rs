@@ -62,7 +62,7 @@ impl Querier {
             let rows = shown.iter().map(|function| row(function, is_grouped));
             let groups = groups.collect();
             let rows = rows.collect();
-            Ok(FunctionsResponse { total, unit, count, groups, rows, missing: held.warnings_field() })
+            Ok(FunctionsResponse { total, unit, count, groups, rows, warnings: held.warnings() })
         })
         .await?
     }
