@@ -101,7 +101,7 @@ impl TestServer {
 }
 
 impl HttpResponse {
-    /// Returns the value of a header, or an empty text.
+    /// Returns the value of a header, or an empty text. Values of a repeated header are joined.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
@@ -121,10 +121,14 @@ impl HttpResponse {
         let head = std::str::from_utf8(&bytes[..end]).unwrap();
         let mut lines = head.split("\r\n");
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers: BTreeMap<String, String> = lines
-            .map(|line| line.split_once(':').unwrap())
-            .map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()))
-            .collect();
+        let mut headers: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in lines.map(|line| line.split_once(':').unwrap()) {
+            let values = headers.entry(name.to_lowercase()).or_default();
+            if !values.is_empty() {
+                values.push_str(", ");
+            }
+            values.push_str(value.trim());
+        }
         let body = &bytes[end + 4..];
         let chunked = headers.get("transfer-encoding").is_some_and(|value| value == "chunked");
         Self { status, headers, body: if chunked { decode_chunks(body) } else { body.to_vec() } }

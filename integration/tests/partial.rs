@@ -130,7 +130,8 @@ fn questions() -> Vec<(String, Value)> {
 
 fn told(answer: &HttpResponse, harm: Harm, what: &str) {
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
-    let said = answer.header("athanor-partial");
+    assert_eq!(answer.header("athanor-partial-response"), "true", "{what}: {:?}", answer.headers);
+    let said = answer.header("athanor-warnings");
     assert!(said.contains(harm.said()), "{what}: {:?}", answer.headers);
     assert!(harm == Harm::Lost || said.contains(".parquet"), "{what}: {said}");
 }
@@ -141,7 +142,7 @@ fn every_call_says(harm: Harm) -> TestServer {
         let body = serde_json::to_vec(&question).unwrap();
         let answer = server.post(&path, &[("content-type", "application/json")], &body);
         if path.ends_with(UNREAD) {
-            assert_eq!(answer.header("athanor-partial"), "");
+            assert_eq!(answer.header("athanor-partial-response"), "");
             continue;
         }
         told(&answer, harm, &path);
@@ -190,7 +191,7 @@ fn every_call_says_that_a_block_is_damaged_and_is_whole_when_it_is_mended() {
     assert!(counted.parse::<f64>().unwrap() > 40.0, "{counted}");
     flip(&server);
     let answer = ask();
-    assert_eq!(answer.header("athanor-partial"), "", "{}", answer.text());
+    assert_eq!(answer.header("athanor-partial-response"), "", "{}", answer.text());
     assert!(answer.text().contains("found") && answer.text().contains("lost"), "{}", answer.text());
 }
 
@@ -221,7 +222,7 @@ fn by_a_url(harm: Harm) {
     ] {
         let answer = server.get(&path, &[]);
         assert_eq!(answer.status, 200, "{path}");
-        assert!(answer.header("athanor-partial").contains(harm.said()), "{path}: {:?}", answer.headers);
+        assert!(answer.header("athanor-warnings").contains(harm.said()), "{path}: {:?}", answer.headers);
         let body = inflated(&answer.body);
         let is_said = body.windows(harm.said().len()).any(|bytes| bytes == harm.said().as_bytes());
         assert_eq!(is_said, has_place, "{path}: {}", String::from_utf8_lossy(&body));

@@ -205,9 +205,9 @@ impl ApiClient {
             );
             return Err(ApiRequestError::for_good(self.strange(&why)));
         }
-        if let Some(missing) = response.headers().get("athanor-partial") {
-            let missing = missing.to_str().unwrap_or("the response does not name the missing data");
-            eprintln!("athanor: {}: partial response: {}", self.address(), harmless(missing));
+        for warning in response.headers().get_all("athanor-warnings") {
+            let warning = warning.to_str().unwrap_or("unreadable warning");
+            eprintln!("athanor: {}: partial response: {}", self.address(), harmless(warning));
         }
         let body = self.body(response, MAX_RESPONSE_BYTES).await?;
         if !gzipped {

@@ -53,5 +53,5 @@ fn read(answer: &Answer) -> Held {
             }
         }
     }
-    Held { values, partial: answer.header("athanor-partial").map(str::to_owned) }
+    Held { values, partial: answer.header("athanor-warnings").map(str::to_owned) }
 }

@@ -189,7 +189,7 @@ impl Fleet {
             answered.is_some()
         });
         let (head, body) = answered.unwrap();
-        let partial = head.lines().find_map(|line| line.strip_prefix("athanor-partial: "));
+        let partial = head.lines().find_map(|line| line.strip_prefix("athanor-warnings: "));
         Answered { partial: partial.map(str::to_owned), value: serde_json::from_str(&body).unwrap() }
     }
 

@@ -1,74 +1,82 @@
-//! Header of partial results.
+//! Headers of partial responses: a flag for programs, and the warnings for people.
 
 use axum::body::Body;
 use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, Response};
 
-/// Header that lists the data that a partial result lacks.
-pub const PARTIAL_HEADER: HeaderName = HeaderName::from_static("athanor-partial");
-/// Approximate maximum length of the value. Proxies reject responses with long headers.
-const MAX_HEADER_BYTES: usize = 1024;
+/// Header of a response that lacks data. Its value is `true`.
+pub const PARTIAL_RESPONSE_HEADER: HeaderName = HeaderName::from_static("athanor-partial-response");
+/// Header with one warning. A response has one such header for each warning.
+pub const WARNINGS_HEADER: HeaderName = HeaderName::from_static("athanor-warnings");
+/// Approximate maximum length of all warnings. Proxies reject responses with long headers.
+const MAX_WARNINGS_BYTES: usize = 1024;
 
-/// Adds a header with the missing data, if there is any.
-pub fn set_partial_header(response: &mut Response<Body>, missing: &[String]) {
-    if missing.is_empty() {
+/// Adds the headers of a partial response, if there are any warnings.
+pub fn set_partial_headers(response: &mut Response<Body>, warnings: &[String]) {
+    if warnings.is_empty() {
         return;
     }
-    let value = HeaderValue::try_from(words(missing)).expect("letters of ASCII that are shown are a value");
-    response.headers_mut().insert(PARTIAL_HEADER, value);
+    let headers = response.headers_mut();
+    headers.insert(PARTIAL_RESPONSE_HEADER, HeaderValue::from_static("true"));
+    for text in header_texts(warnings) {
+        let value = HeaderValue::try_from(text).expect("printable ASCII is a valid header value");
+        headers.append(WARNINGS_HEADER, value);
+    }
 }
 
-/// Joins the messages that fit and the count of the others. Messages may come from other nodes and stores, so
-/// only printable ASCII is kept: all clients can read it.
-fn words(missing: &[String]) -> String {
-    let shown = |words: &String| -> String {
-        words.chars().map(|letter| if matches!(letter, ' '..='~') { letter } else { '?' }).collect()
+/// Returns the warnings that fit and the count of the others. Warnings may come from other nodes and stores,
+/// so only printable ASCII is kept: all clients can read it.
+fn header_texts(warnings: &[String]) -> Vec<String> {
+    let printable = |warning: &String| -> String {
+        warning.chars().map(|letter| if matches!(letter, ' '..='~') { letter } else { '?' }).collect()
     };
-    let mut said = String::new();
-    for (count, words) in missing.iter().map(shown).enumerate() {
-        if count == 0 {
-            said = words;
-            if said.len() > MAX_HEADER_BYTES {
-                said.truncate(MAX_HEADER_BYTES);
-                said.push_str("...");
-            }
-        } else if said.len() + words.len() <= MAX_HEADER_BYTES {
-            said.push_str("; ");
-            said.push_str(&words);
-        } else {
-            said.push_str(&format!("; and {} more", missing.len() - count));
+    let mut texts = Vec::new();
+    let mut total_bytes = 0;
+    for (count, mut text) in warnings.iter().map(printable).enumerate() {
+        if count == 0 && text.len() > MAX_WARNINGS_BYTES {
+            text.truncate(MAX_WARNINGS_BYTES);
+            text.push_str("...");
+        } else if total_bytes + text.len() > MAX_WARNINGS_BYTES {
+            texts.push(format!("and {} more", warnings.len() - count));
             break;
         }
+        total_bytes += text.len();
+        texts.push(text);
     }
-    said
+    texts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn header(missing: &[&str]) -> Option<String> {
+    fn warning_headers(warnings: &[&str]) -> Vec<String> {
         let mut response = Response::new(Body::empty());
-        set_partial_header(&mut response, &missing.iter().map(|&words| words.to_owned()).collect::<Vec<_>>());
-        response.headers().get(PARTIAL_HEADER).map(|value| value.to_str().unwrap().to_owned())
+        set_partial_headers(&mut response, &warnings.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        let headers = response.headers();
+        let flag = headers.get(PARTIAL_RESPONSE_HEADER).map(HeaderValue::as_bytes);
+        assert_eq!(flag, (!warnings.is_empty()).then_some(&b"true"[..]));
+        let values = headers.get_all(WARNINGS_HEADER).into_iter();
+        values.map(|value| value.to_str().unwrap().to_owned()).collect()
     }
 
     #[test]
-    fn what_is_missing_is_always_said() {
-        assert_eq!(header(&[]), None);
-        assert_eq!(header(&["one", "two"]).unwrap(), "one; two");
-        assert_eq!(header(&["a\r\nset-cookie: b\u{7f}", "größe"]).unwrap(), "a??set-cookie: b?; gr??e");
+    fn partial_response_has_each_warning_as_printable_ascii() {
+        assert!(warning_headers(&[]).is_empty());
+        assert_eq!(warning_headers(&["one", "two; three"]), ["one", "two; three"]);
+        assert_eq!(warning_headers(&["a\r\nset-cookie: b\u{7f}", "größe"]), ["a??set-cookie: b?", "gr??e"]);
     }
 
     #[test]
-    fn it_is_short_however_much_is_missing() {
+    fn long_or_many_warnings_are_truncated() {
         let long = "x".repeat(5000);
-        let said = header(&[&long, "y", &long]).unwrap();
-        assert_eq!((said.len(), &said[MAX_HEADER_BYTES..]), (MAX_HEADER_BYTES + 3 + 12, "...; and 2 more"));
+        let texts = warning_headers(&[&long, "y", &long]);
+        assert_eq!((texts[0].len(), &texts[0][MAX_WARNINGS_BYTES..]), (MAX_WARNINGS_BYTES + 3, "..."));
+        assert_eq!(texts[1..], ["and 2 more"]);
         let many = vec!["a block is gone"; 1000];
-        let said = header(&many).unwrap();
-        let shown = said.matches("a block is gone").count();
-        assert!(said.len() < MAX_HEADER_BYTES + 30 && shown > 50);
-        assert!(said.ends_with(&format!("; and {} more", 1000 - shown)), "{said}");
+        let texts = warning_headers(&many);
+        let shown = texts.iter().filter(|text| *text == "a block is gone").count();
+        assert!(shown > 50 && shown * many[0].len() <= MAX_WARNINGS_BYTES);
+        assert_eq!(texts.last().unwrap(), &format!("and {} more", 1000 - shown));
     }
 }

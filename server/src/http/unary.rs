@@ -20,7 +20,7 @@ use crate::http::connection::keep_budget;
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::diagnostics_header::set_diagnostics_id;
 use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
-use crate::http::partial_header::set_partial_header;
+use crate::http::partial_header::set_partial_headers;
 
 /// Header with the content types that a call accepts.
 pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");
@@ -147,7 +147,7 @@ where
                 let (message, _held) = message.await.inspect_err(|status| asked.on_unread_body(status))?;
                 let answer = method(asked.clone(), message).await?;
                 let mut response = encoding.encode_response(door, headers, answer).await?;
-                set_partial_header(&mut response, &asked.warnings());
+                set_partial_headers(&mut response, &asked.warnings());
                 keep_budget(&mut response, |bytes| asked.response_budget(bytes));
                 Ok(response)
             };

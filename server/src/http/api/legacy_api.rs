@@ -15,7 +15,7 @@ use crate::http::connection::keep_budget;
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::diagnostics_header::set_diagnostics_id;
 use crate::http::encoding::{json_error, json_error_with};
-use crate::http::partial_header::set_partial_header;
+use crate::http::partial_header::set_partial_headers;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 use crate::http::unary::deadline;
@@ -138,7 +138,7 @@ fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> Hand
         let failed = rendered.as_ref().err().cloned();
         let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         set_diagnostics_id(&mut response, reader.finish_request(failed.as_ref()));
-        set_partial_header(&mut response, &reader.warnings());
+        set_partial_headers(&mut response, &reader.warnings());
         keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
         response
     })

@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::Request;
 
 use crate::http::encoding::json_error;
-use crate::http::partial_header::set_partial_header;
+use crate::http::partial_header::set_partial_headers;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 
@@ -40,7 +40,7 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
             Ok(services) => text("text/html; charset=utf-8", listing(&services, &reader.warnings())),
             Err(status) => json_error(&status),
         };
-        set_partial_header(&mut response, &reader.warnings());
+        set_partial_headers(&mut response, &reader.warnings());
         response
     })
 }
@@ -58,7 +58,7 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
             Ok(svg) => text("image/svg+xml", svg),
             Err(status) => json_error(&status),
         };
-        set_partial_header(&mut response, &reader.warnings());
+        set_partial_headers(&mut response, &reader.warnings());
         response
     })
 }

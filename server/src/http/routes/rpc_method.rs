@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::state::HttpState;
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::RefusalCode;
-use crate::http::partial_header::PARTIAL_HEADER;
+use crate::http::partial_header::PARTIAL_RESPONSE_HEADER;
 use crate::http::{api::diagnostics, tenant_header, unary};
 use crate::telemetry::metrics::RouteRequestGuard;
 
@@ -76,7 +76,7 @@ pub(in crate::http) fn with_route_metrics(
                 let response = next.run(request).await;
                 let refused = response.extensions().get::<RefusalCode>();
                 let code = refused.map_or(response.status().as_u16(), |refused| refused.0.http_status());
-                underway.finish(code, response.headers().contains_key(PARTIAL_HEADER));
+                underway.finish(code, response.headers().contains_key(PARTIAL_RESPONSE_HEADER));
                 response
             }
         },
