@@ -28,7 +28,7 @@ use crate::{Querier, QueryContext, QueryPlan};
 mod record;
 
 use record::{QueryRecord, TracedRequest};
-pub use record::{SourceKind, SourceReport};
+pub use record::{RemoteTimes, SourceKind, SourceReport};
 
 /// Each record counts for at least this fraction of the budget, so there are at most this many records.
 const MAX_QUERY_RECORDS: usize = 256;
@@ -65,17 +65,18 @@ pub struct QueryRecordSummary {
     /// `ok`, or the name of an error code.
     pub outcome: &'static str,
     /// Duration of the request in milliseconds.
-    pub milliseconds: f64,
+    pub total_millis: f64,
 }
 
 /// Trace of one request in progress.
 pub(crate) struct RequestTrace {
     diagnostics: Arc<QueryDiagnostics>,
-    ticket: QueryHandleId,
+    id: QueryHandleId,
     call: &'static str,
     tenants: Vec<TenantId>,
     time: Timestamp,
-    begun: Duration,
+    /// Start of the request on the monotonic clock.
+    start: Duration,
     /// True if an async query continues after the response.
     in_background: AtomicBool,
     /// None once the record is stored.
@@ -92,28 +93,28 @@ impl QueryDiagnostics {
         Self { node, random, clock, bytes: bytes.as_usize(), records: Mutex::default() }
     }
 
-    fn keep(&self, ticket: QueryHandleId, written: StoredQueryRecord) {
-        let least = self.bytes / MAX_QUERY_RECORDS;
+    fn insert_record(&self, id: QueryHandleId, record: StoredQueryRecord) {
+        let min_bytes = self.bytes / MAX_QUERY_RECORDS;
         let mut records = self.records.lock();
-        if written.json.len().max(least) > fair_eviction::tenant_quota(self.bytes) {
+        if record.json.len().max(min_bytes) > fair_eviction::tenant_quota(self.bytes) {
             return;
         }
-        records.insert(ticket, written);
-        let shares = records.iter().map(|(key, written)| EvictionCandidate {
+        records.insert(id, record);
+        let candidates = records.iter().map(|(key, record)| EvictionCandidate {
             key: *key,
-            tenants: &written.tenants,
-            bytes: written.json.len().max(least),
-            since: written.since,
+            tenants: &record.tenants,
+            bytes: record.json.len().max(min_bytes),
+            since: record.since,
         });
-        let gone = fair_eviction::select_victims(shares.collect(), ticket, self.bytes);
-        gone.iter().for_each(|gone| drop(records.remove(gone)));
+        let victims = fair_eviction::select_victims(candidates.collect(), id, self.bytes);
+        victims.iter().for_each(|victim| drop(records.remove(victim)));
     }
 
     /// Returns a record of the same tenants. Records of other tenants are treated as missing.
-    fn find(&self, reader: &QueryContext, ticket: QueryHandleId) -> Option<Bytes> {
+    fn find(&self, reader: &QueryContext, id: QueryHandleId) -> Option<Bytes> {
         let records = self.records.lock();
-        let written = records.get(&ticket).filter(|written| written.tenants == reader.tenants())?;
-        Some(written.json.clone())
+        let record = records.get(&id).filter(|record| record.tenants == reader.tenants())?;
+        Some(record.json.clone())
     }
 }
 
@@ -121,41 +122,43 @@ impl Querier {
     /// Attaches a trace to the request, if this node records diagnostics.
     #[must_use]
     pub fn with_diagnostics(&self, reader: QueryContext, call: &'static str) -> QueryContext {
-        let of = self.standing.as_ref().map(|standing| &standing.diagnostics);
-        let Some(diagnostics) = of.filter(|diagnostics| diagnostics.bytes > 0) else { return reader };
-        let watch = RequestTrace {
+        let diagnostics = self.standing.as_ref().map(|standing| &standing.diagnostics);
+        let Some(diagnostics) = diagnostics.filter(|diagnostics| diagnostics.bytes > 0) else {
+            return reader;
+        };
+        let trace = RequestTrace {
             diagnostics: Arc::clone(diagnostics),
-            ticket: QueryHandleId::generate(diagnostics.node, &diagnostics.random),
+            id: QueryHandleId::generate(diagnostics.node, &diagnostics.random),
             call,
             tenants: reader.tenants().to_vec(),
             time: diagnostics.clock.wall(),
-            begun: diagnostics.clock.monotonic(),
+            start: diagnostics.clock.monotonic(),
             in_background: AtomicBool::new(false),
             request: Mutex::new(Some(TracedRequest::default())),
         };
-        reader.with_trace(Arc::new(watch))
+        reader.with_trace(Arc::new(trace))
     }
 
     /// Returns the local record summaries of these tenants, newest first.
     pub fn query_records(&self, reader: &QueryContext) -> Vec<QueryRecordSummary> {
         let Some(standing) = &self.standing else { return Vec::new() };
         let records = standing.diagnostics.records.lock();
-        let mut of: Vec<(Duration, &QueryRecordSummary)> = records
+        let mut summaries: Vec<(Duration, &QueryRecordSummary)> = records
             .values()
-            .filter(|written| written.tenants == reader.tenants())
-            .map(|written| (written.since, &written.summary))
+            .filter(|record| record.tenants == reader.tenants())
+            .map(|record| (record.since, &record.summary))
             .collect();
-        of.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
-        of.into_iter().map(|(_, summary)| summary.clone()).collect()
+        summaries.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        summaries.into_iter().map(|(_, summary)| summary.clone()).collect()
     }
 
     /// Returns the record of a query as JSON, from this node or from the node that ran it.
     pub async fn query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
-        let ticket = QueryHandleId::parse(id).ok_or_else(|| unknown_record_error(id))?;
-        match self.standing.as_ref().and_then(|standing| standing.peer_of(ticket)) {
+        let handle_id = QueryHandleId::parse(id).ok_or_else(|| unknown_record_error(id))?;
+        match self.standing.as_ref().and_then(|standing| standing.peer_of(handle_id)) {
             Some(other) => {
                 let errand = PeerRequest { reader, room: &self.room, clock: &self.deps.clock };
-                other.query_record(ticket, &errand).await
+                other.query_record(handle_id, &errand).await
             }
             None => self.local_query_record(reader, id),
         }
@@ -163,8 +166,9 @@ impl Querier {
 
     /// Returns the local record of a query.
     pub fn local_query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
-        let of = self.standing.as_ref().zip(QueryHandleId::parse(id));
-        of.and_then(|(standing, ticket)| standing.diagnostics.find(reader, ticket))
+        let standing = self.standing.as_ref().zip(QueryHandleId::parse(id));
+        standing
+            .and_then(|(standing, id)| standing.diagnostics.find(reader, id))
             .ok_or_else(|| unknown_record_error(id))
     }
 }
@@ -172,7 +176,7 @@ impl Querier {
 /// Error for a record that does not exist.
 fn unknown_record_error(id: &str) -> Status {
     let message = format!(
-        "no record {id:?} is here: it made room for others, or its node was started again; ask with the header X-Pyroscope-Collect-Diagnostics: true for another one"
+        "no query record {id:?}: it was evicted, or its node was restarted; repeat the query with the header X-Pyroscope-Collect-Diagnostics: true"
     );
     Status::new(ErrorCode::NotFound, message)
 }
@@ -180,7 +184,7 @@ fn unknown_record_error(id: &str) -> Status {
 impl RequestTrace {
     /// Returns the id of the record.
     pub(crate) fn id(&self) -> String {
-        self.ticket.to_string()
+        self.id.to_string()
     }
 
     /// Defers the record until the async query ends.
@@ -195,27 +199,27 @@ impl RequestTrace {
 
     /// Records that the response came from the result cache, without a query.
     pub(crate) fn record_cache_hit(&self) {
-        if let Some(asked) = self.request.lock().as_mut() {
-            asked.was_told_before = true;
+        if let Some(request) = self.request.lock().as_mut() {
+            request.from_results_cache = true;
         }
     }
 
     /// Records that the response came from an equal request in flight, without a query.
     pub(crate) fn record_coalesced(&self) {
-        if let Some(asked) = self.request.lock().as_mut() {
-            asked.was_told_along = true;
+        if let Some(request) = self.request.lock().as_mut() {
+            request.coalesced = true;
         }
     }
 
     /// Starts the trace of a query.
-    pub(crate) fn start_query(self: &Arc<Self>, ask: &ProfileQuery) -> QueryTrace {
-        let place = self.request.lock().as_mut().and_then(|asked| asked.begin_query(ask));
-        QueryTrace(place.map(|place| (Arc::clone(self), place)))
+    pub(crate) fn start_query(self: &Arc<Self>, query: &ProfileQuery) -> QueryTrace {
+        let index = self.request.lock().as_mut().and_then(|request| request.begin_query(query));
+        QueryTrace(index.map(|index| (Arc::clone(self), index)))
     }
 
     /// Ends the request with its result or error, and stores the record. Later calls have no effect.
-    pub(crate) fn finish_request(&self, failed: Option<&Status>, warnings: &[String]) {
-        let Some(asked) = self.request.lock().take() else { return };
+    pub(crate) fn finish_request(&self, error: Option<&Status>, warnings: &[String]) {
+        let Some(request) = self.request.lock().take() else { return };
         let QueryDiagnostics { clock, node, .. } = &*self.diagnostics;
         let now = clock.monotonic();
         let record = QueryRecord {
@@ -224,23 +228,23 @@ impl RequestTrace {
             call: self.call,
             tenants: &self.tenants,
             time: self.time,
-            took: now.saturating_sub(self.begun),
-            shown: now.saturating_sub(asked.last_query_end().unwrap_or(self.begun)),
-            failed,
+            duration: now.saturating_sub(self.start),
+            render_time: now.saturating_sub(request.last_query_end().unwrap_or(self.start)),
+            error,
             warnings,
-            asked: &asked,
+            request: &request,
         };
         let summary = record.summary();
         let json = record.to_json_bytes(fair_eviction::tenant_quota(self.diagnostics.bytes)).into();
-        let written = StoredQueryRecord { tenants: self.tenants.clone(), since: now, summary, json };
-        self.diagnostics.keep(self.ticket, written);
+        let record = StoredQueryRecord { tenants: self.tenants.clone(), since: now, summary, json };
+        self.diagnostics.insert_record(self.id, record);
     }
 }
 
 impl Drop for RequestTrace {
     fn drop(&mut self) {
         self.finish_request(
-            Some(&Status::new(ErrorCode::Cancelled, "whoever asked left before the answer")),
+            Some(&Status::new(ErrorCode::Cancelled, "client disconnected before the response")),
             &[],
         );
     }
@@ -248,52 +252,52 @@ impl Drop for RequestTrace {
 
 impl std::fmt::Debug for RequestTrace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RequestTrace").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("RequestTrace").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
 impl QueryTrace {
     /// Returns the monotonic time, or zero if the trace is empty.
     pub(crate) fn now(&self) -> Duration {
-        self.0.as_ref().map_or(Duration::ZERO, |(watch, _)| watch.diagnostics.clock.monotonic())
+        self.0.as_ref().map_or(Duration::ZERO, |(trace, _)| trace.diagnostics.clock.monotonic())
     }
 
     fn write(&self, write: impl FnOnce(&mut record::TracedQuery, Duration)) {
-        let Some((watch, place)) = &self.0 else { return };
-        let now = watch.diagnostics.clock.monotonic();
-        if let Some(question) = watch.request.lock().as_mut().and_then(|asked| asked.query_mut(*place)) {
-            write(question, now);
+        let Some((trace, index)) = &self.0 else { return };
+        let now = trace.diagnostics.clock.monotonic();
+        if let Some(query) = trace.request.lock().as_mut().and_then(|request| request.query_mut(*index)) {
+            write(query, now);
         }
     }
 
     /// Records the time that the query waited in the queue.
     pub(crate) fn record_queue_time(&self, since: Duration) {
-        self.write(|question, now| question.waited = now.saturating_sub(since));
+        self.write(|query, now| query.queue_time = now.saturating_sub(since));
     }
 
     /// Records the plan of one tenant.
     pub(crate) fn record_plan(&self, tenant: &TenantId, plan: &QueryPlan, since: Duration) {
-        self.write(|question, now| question.add_plan(tenant, plan, now.saturating_sub(since)));
+        self.write(|query, now| query.add_plan(tenant, plan, now.saturating_sub(since)));
     }
 
     /// Records the report of a source, successful or not.
-    pub(crate) fn record_source(&self, part: SourceReport) {
-        self.write(|question, _| question.add_source(part));
+    pub(crate) fn record_source(&self, source: SourceReport) {
+        self.write(|query, _| query.add_source(source));
     }
 
     /// Runs a merge step and adds its duration.
     pub(crate) fn measure_merge<R>(&self, work: impl FnOnce() -> R) -> R {
         let since = self.now();
-        let done = work();
-        self.write(|question, now| question.merged += now.saturating_sub(since));
-        done
+        let result = work();
+        self.write(|query, now| query.merge_time += now.saturating_sub(since));
+        result
     }
 
     /// Records that all sources are merged, or that one failed.
     pub(crate) fn record_fetch_end(&self, since: Duration) {
-        self.write(|question, now| {
-            question.gathered = now.saturating_sub(since).saturating_sub(question.planned);
-            question.ended = now;
+        self.write(|query, now| {
+            query.fetch_time = now.saturating_sub(since).saturating_sub(query.plan_time);
+            query.end = now;
         });
     }
 }

@@ -55,7 +55,7 @@ pub use config::{QuerierConfig, QuerierConfigError};
 pub use context::quarantine::{CrashCause, CrashedQuery, QuarantineStats};
 pub use context::query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
 pub use context::result_cache::ResultCacheStats;
-pub use diagnostics::{QueryRecordSummary, SourceKind, SourceReport};
+pub use diagnostics::{QueryRecordSummary, RemoteTimes, SourceKind, SourceReport};
 pub use execute::dedup::{DedupHints, InMemorySource};
 pub use execute::partial_receiver::{PartialReceiver, RemoteSource};
 pub use execute::replan::SourceQueryError;

@@ -292,7 +292,10 @@ async fn a_record_says_that_an_answer_was_kept() {
         querier.select_merge_stacktraces(&reader, graph()).await.expect("an answer");
         let record = querier.local_query_record(&reader, &reader.finish_request(None).unwrap()).unwrap();
         let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
-        told.push((record["keptAnswer"].as_bool().unwrap(), record["questions"].as_array().unwrap().len()));
+        told.push((
+            record["fromResultsCache"].as_bool().unwrap(),
+            record["queries"].as_array().unwrap().len(),
+        ));
     }
     assert_eq!(told, [(false, 1), (true, 0), (false, 1)]);
 }

@@ -66,21 +66,21 @@ impl BlockSource for Block {
         self: Box<Self>,
         _: &mut PartialReceiver,
     ) -> Result<Option<(PartialResult, SourceReport)>, SourceQueryError> {
-        let mut hits = PartialOriginCounts::default();
+        let mut origins = PartialOriginCounts::default();
         match self.number {
             // One of them is slow.
             17 => {
                 self.hand.advance(READ);
-                hits.computed = 1;
+                origins.computed = 1;
             }
-            _ => hits.memory = 1,
+            _ => origins.memory = 1,
         }
-        let part = SourceReport {
-            of: SourceKind::Block(format!("block {}", self.number)),
-            hits,
+        let report = SourceReport {
+            kind: SourceKind::Block(format!("block {}", self.number)),
+            origins,
             ..SourceReport::default()
         };
-        Ok(Some((run(&self.ask, self.held.as_ref())?, part)))
+        Ok(Some((run(&self.ask, self.held.as_ref())?, report)))
     }
 }
 
@@ -140,7 +140,7 @@ async fn a_record_tells_where_the_time_went() {
     let id = watched.finish_request(None).expect("an id");
     assert_eq!(QueryHandleId::parse(&id).expect("a ticket").node, 7);
     let record = of(&querier, "acme", &id);
-    assert_eq!(record["milliseconds"], json!({ "all": 28.0, "shown": 3.0 }));
+    assert_eq!((&record["totalMillis"], &record["renderMillis"]), (&json!(28.0), &json!(3.0)));
     for (field, expected) in [
         ("id", json!(id)),
         ("node", json!("0000000000000007")),
@@ -148,32 +148,35 @@ async fn a_record_tells_where_the_time_went() {
         ("tenants", json!(["acme"])),
         ("timeMillis", json!(100_000)),
         ("outcome", json!("ok")),
-        ("missing", json!(["a shard"])),
+        ("warnings", json!(["a shard"])),
     ] {
         assert_eq!(record[field], expected, "{field}");
     }
-    let question = &record["questions"][0];
-    assert_eq!((&question["what"], &question["selector"]), (&json!("tree"), &json!("{pod!=\"x\"}")));
-    assert_eq!((&question["fromNanos"], &question["toNanos"]), (&json!("1000000"), &json!("10000001")));
-    let times = json!({ "waited": 0.0, "planned": 5.0, "gathered": 20.0, "merged": 0.0 });
-    assert_eq!(question["milliseconds"], times);
+    let query = &record["queries"][0];
+    assert_eq!((&query["kind"], &query["selector"]), (&json!("tree"), &json!("{pod!=\"x\"}")));
+    assert_eq!((&query["fromNanos"], &query["toNanos"]), (&json!("1000000"), &json!("10000001")));
+    for (phase, millis) in
+        [("queueMillis", 0.0), ("planMillis", 5.0), ("fetchMillis", 20.0), ("mergeMillis", 0.0)]
+    {
+        assert_eq!(query[phase], millis, "{phase}");
+    }
     let plan = json!({
-        "tenant": "acme", "milliseconds": 5.0, "blocks": BLOCKS, "heads": 1, "shardsElsewhere": 0, "calls": 0, "bytes": 1234,
-        "moved": [],
+        "tenant": "acme", "planMillis": 5.0, "blocks": BLOCKS, "heads": 1, "remoteShards": 0, "calls": 0, "bytes": 1234,
+        "stale": [],
     });
-    assert_eq!(question["plans"], json!([plan]));
-    let cache = json!({ "memory": BLOCKS - 1, "disk": 0, "joined": 0, "read": 1 });
-    let sums = json!({
-        "parts": BLOCKS + 1, "failed": 0, "heads": 1, "blocks": BLOCKS, "shards": 0, "bytesReceived": 0, "cache": cache,
+    assert_eq!(query["plans"], json!([plan]));
+    let cache = json!({ "memory": BLOCKS - 1, "disk": 0, "coalesced": 0, "computed": 1 });
+    let totals = json!({
+        "sources": BLOCKS + 1, "failed": 0, "heads": 1, "blocks": BLOCKS, "shards": 0, "bytesReceived": 0, "cache": cache,
     });
-    assert_eq!(question["sums"], sums);
+    assert_eq!(query["totals"], totals);
     // The slowest first; of many not all.
-    let slowest = &question["slowest"];
-    assert_eq!((&slowest[0]["block"], &slowest[0]["milliseconds"]), (&json!("block 17"), &json!(20.0)));
-    assert_eq!(slowest[0]["cache"]["read"], 1);
-    let told = slowest.as_array().expect("a list").len();
-    assert_eq!(question["partsLeftOut"], BLOCKS + 1 - told);
-    assert!(told < BLOCKS, "{told}");
+    let slowest = &query["slowestSources"];
+    assert_eq!((&slowest[0]["block"], &slowest[0]["totalMillis"]), (&json!("block 17"), &json!(20.0)));
+    assert_eq!(slowest[0]["cache"]["computed"], 1);
+    let listed = slowest.as_array().expect("a list").len();
+    assert_eq!(query["sourcesOmitted"], BLOCKS + 1 - listed);
+    assert!(listed < BLOCKS, "{listed}");
 }
 
 #[tokio::test]
@@ -221,10 +224,10 @@ async fn a_query_in_the_background_is_recorded_when_it_ends() {
     };
     let record: Value = serde_json::from_slice(&record).expect("JSON");
     assert_eq!(
-        (&record["outcome"], &record["questions"][0]["sums"]["blocks"]),
+        (&record["outcome"], &record["queries"][0]["totals"]["blocks"]),
         (&json!("ok"), &json!(BLOCKS))
     );
-    assert_eq!(record["missing"], json!(["a shard"]));
+    assert_eq!(record["warnings"], json!(["a shard"]));
 }
 
 #[tokio::test]

@@ -82,8 +82,8 @@ fn told(at: SocketAddr, (call, request): &(String, Value)) -> (bool, String) {
     assert_eq!(answer.status, 200, "{call}: {}", answer.text());
     let id = answer.header("x-pyroscope-diagnostics-id");
     let record = body(&ask(at, &format!("{RECORDS}/{id}"), "acme", &[], ""));
-    assert_eq!(record["sharedAnswer"], false, "{call}");
-    (record["keptAnswer"].as_bool().unwrap(), answer.text().to_owned())
+    assert_eq!(record["coalesced"], false, "{call}");
+    (record["fromResultsCache"].as_bool().unwrap(), answer.text().to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread")]

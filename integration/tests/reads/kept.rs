@@ -129,21 +129,20 @@ fn is_told(told: &Value, id: &str, cache: &Value) {
         (&json!(id), &json!("ok"), &json!(["acme"]))
     );
     assert_eq!(told["call"], "querier.v1.QuerierService/SelectMergeStacktraces");
-    let question = &told["questions"][0];
-    assert_eq!(question["selector"], "{service_name=~\"shop.*\"}");
-    let plan = &question["plans"][0];
+    let query = &told["queries"][0];
+    assert_eq!(query["selector"], "{service_name=~\"shop.*\"}");
+    let plan = &query["plans"][0];
     assert_eq!(
         (&plan["blocks"], &plan["heads"], &plan["calls"]),
         (&json!(2), &json!(1), &json!(0)),
         "{told}"
     );
     assert!(plan["bytes"].as_u64().unwrap() > 0, "{told}");
-    let sums = &question["sums"];
+    let sums = &query["totals"];
     assert_eq!((&sums["blocks"], &sums["heads"], &sums["cache"]), (&json!(2), &json!(1), cache), "{told}");
-    let all = told["milliseconds"]["all"].as_f64().unwrap();
-    let phases = question["milliseconds"].as_object().unwrap();
-    let parts: f64 =
-        ["waited", "planned", "gathered"].map(|phase| phases[phase].as_f64().unwrap()).iter().sum();
+    let all = told["totalMillis"].as_f64().unwrap();
+    let phases = ["queueMillis", "planMillis", "fetchMillis"];
+    let parts: f64 = phases.map(|phase| query[phase].as_f64().unwrap()).iter().sum();
     assert!(all > 0.0 && parts <= all, "{told}");
 }
 
@@ -161,8 +160,8 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     };
     let mut ids = Vec::new();
     for cache in [
-        json!({ "memory": 0, "disk": 0, "joined": 0, "read": 2 }),
-        json!({ "memory": 2, "disk": 0, "joined": 0, "read": 0 }),
+        json!({ "memory": 0, "disk": 0, "coalesced": 0, "computed": 2 }),
+        json!({ "memory": 2, "disk": 0, "coalesced": 0, "computed": 0 }),
     ] {
         let answer = merged(server.address, "acme", &[COLLECT]);
         let id = answer.header("x-pyroscope-diagnostics-id").to_owned();
@@ -311,28 +310,28 @@ async fn a_record_tells_of_other_nodes_and_is_read_at_any_querier() {
         .await;
     let gateway = format!("{:016x}", cluster.node_id("c"));
     for cache in [
-        json!({ "memory": 0, "disk": 0, "joined": 0, "read": 1 }),
-        json!({ "memory": 1, "disk": 0, "joined": 0, "read": 0 }),
+        json!({ "memory": 0, "disk": 0, "coalesced": 0, "computed": 1 }),
+        json!({ "memory": 1, "disk": 0, "coalesced": 0, "computed": 0 }),
     ] {
         let answer = merged(b, "acme", &[COLLECT]);
         let id = answer.header("x-pyroscope-diagnostics-id").to_owned();
         let read = |at, tenant| ask(at, &format!("{RECORDS}/{id}"), tenant, &[], "");
         let told = body(&read(a, "acme"));
         assert_eq!(told["node"], format!("{:016x}", cluster.node_id("b")));
-        let question = &told["questions"][0];
-        let plan = &question["plans"][0];
-        let planned = (&plan["blocks"], &plan["shardsElsewhere"], &plan["calls"]);
+        let query = &told["queries"][0];
+        let plan = &query["plans"][0];
+        let planned = (&plan["blocks"], &plan["remoteShards"], &plan["calls"]);
         assert_eq!(planned, (&json!(1), &json!(1), &json!(2)), "{told}");
-        let sums = &question["sums"];
+        let sums = &query["totals"];
         assert_eq!(
             (&sums["blocks"], &sums["shards"], &sums["cache"]),
             (&json!(1), &json!(1), &cache),
             "{told}"
         );
-        let parts = question["slowest"].as_array().unwrap();
+        let parts = query["slowestSources"].as_array().unwrap();
         let blocks = parts.iter().find(|part| part["blocks"] == 1).unwrap();
         assert!(blocks["node"] == gateway && blocks["bytesReceived"].as_u64().unwrap() > 0, "{told}");
-        assert!(blocks["there"]["worked"].as_f64().is_some(), "{told}");
+        assert!(blocks["remote"]["executeMillis"].as_f64().is_some(), "{told}");
         assert!(parts.iter().any(|part| part["shards"].is_array()), "{told}");
         assert_eq!(body(&read(c, "acme")), told);
         assert_eq!(read(c, "globex").status, 404);

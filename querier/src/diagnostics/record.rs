@@ -23,62 +23,72 @@ const MAX_RECORD_BYTES: usize = 64 << 10;
 /// Queries of one request and the facts on their execution.
 #[derive(Default)]
 pub(super) struct TracedRequest {
-    questions: Vec<TracedQuery>,
-    left_out: usize,
+    queries: Vec<TracedQuery>,
+    omitted_queries: usize,
     /// True if the response came from the result cache.
-    pub(super) was_told_before: bool,
+    pub(super) from_results_cache: bool,
     /// True if the response came from an equal request in flight.
-    pub(super) was_told_along: bool,
+    pub(super) coalesced: bool,
 }
 
 /// Query to all sources of all tenants of the request.
 #[derive(Default)]
 pub(super) struct TracedQuery {
-    what: &'static str,
+    kind: &'static str,
     profile_type: String,
     selector: String,
     time: (i64, i64),
-    pub(super) waited: Duration,
-    pub(super) planned: Duration,
-    pub(super) gathered: Duration,
-    pub(super) merged: Duration,
-    pub(super) ended: Duration,
+    pub(super) queue_time: Duration,
+    pub(super) plan_time: Duration,
+    pub(super) fetch_time: Duration,
+    pub(super) merge_time: Duration,
+    /// End of the query on the monotonic clock.
+    pub(super) end: Duration,
     plans: Vec<Value>,
     plan_count: usize,
-    sums: SourceTotals,
+    totals: SourceTotals,
     /// Slowest sources, the slowest first.
-    parts: Vec<SourceReport>,
+    sources: Vec<SourceReport>,
 }
 
 /// Sums over all sources of a query.
 #[derive(Default)]
 struct SourceTotals {
-    parts: u64,
+    sources: u64,
     failed: u64,
     heads: u64,
     blocks: u64,
     shards: u64,
     bytes: u64,
-    hits: PartialOriginCounts,
+    origins: PartialOriginCounts,
 }
 
 /// Report on one source of a query.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {
     /// Kind of the source.
-    pub of: SourceKind,
+    pub kind: SourceKind,
     /// Node that ran the query. None for this node.
     pub node: Option<u64>,
     /// Time until the result was merged or the source failed.
-    pub took: Duration,
-    /// Part of that time on another node: queue time and execution time.
-    pub there: Option<(Duration, Duration)>,
+    pub duration: Duration,
+    /// Part of that time on another node.
+    pub remote: Option<RemoteTimes>,
     /// Bytes received from another node.
     pub bytes: u64,
     /// Origins of the results of blocks.
-    pub hits: PartialOriginCounts,
+    pub origins: PartialOriginCounts,
     /// Error message if the source failed.
-    pub failed: Option<String>,
+    pub error: Option<String>,
+}
+
+/// Times of a query on another node.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteTimes {
+    /// Time in the queue for a permit.
+    pub queue: Duration,
+    /// Time of the execution.
+    pub execution: Duration,
 }
 
 /// Kind of a source, with its identity.
@@ -102,139 +112,141 @@ pub(super) struct QueryRecord<'a> {
     pub(super) call: &'static str,
     pub(super) tenants: &'a [TenantId],
     pub(super) time: Timestamp,
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
     /// Time since the end of the last query, which rendering takes.
-    pub(super) shown: Duration,
-    pub(super) failed: Option<&'a Status>,
+    pub(super) render_time: Duration,
+    pub(super) error: Option<&'a Status>,
     pub(super) warnings: &'a [String],
-    pub(super) asked: &'a TracedRequest,
+    pub(super) request: &'a TracedRequest,
 }
 
 impl TracedRequest {
     /// Adds a query and returns its index. Returns none if the limit is reached.
-    pub(super) fn begin_query(&mut self, ask: &ProfileQuery) -> Option<usize> {
-        if self.questions.len() == MAX_TRACED_QUERIES {
-            self.left_out += 1;
+    pub(super) fn begin_query(&mut self, query: &ProfileQuery) -> Option<usize> {
+        if self.queries.len() == MAX_TRACED_QUERIES {
+            self.omitted_queries += 1;
             return None;
         }
-        let selection = &ask.selection;
-        self.questions.push(TracedQuery {
-            what: name(&ask.what),
-            profile_type: selection.profile_type.as_ref().map(|of| cut(&of.to_string())).unwrap_or_default(),
-            selector: cut(&selection.selector.to_string()),
+        let selection = &query.selection;
+        let profile_type = selection.profile_type.as_ref();
+        self.queries.push(TracedQuery {
+            kind: kind_name(&query.what),
+            profile_type: profile_type
+                .map(|profile_type| truncate(&profile_type.to_string()))
+                .unwrap_or_default(),
+            selector: truncate(&selection.selector.to_string()),
             time: (selection.time.from, selection.time.to),
             ..TracedQuery::default()
         });
-        Some(self.questions.len() - 1)
+        Some(self.queries.len() - 1)
     }
 
-    pub(super) fn query_mut(&mut self, place: usize) -> Option<&mut TracedQuery> {
-        self.questions.get_mut(place)
+    pub(super) fn query_mut(&mut self, index: usize) -> Option<&mut TracedQuery> {
+        self.queries.get_mut(index)
     }
 
     /// Returns the time when the last query ended.
     pub(super) fn last_query_end(&self) -> Option<Duration> {
-        self.questions.iter().map(|question| question.ended).filter(|ended| !ended.is_zero()).max()
+        self.queries.iter().map(|query| query.end).filter(|end| !end.is_zero()).max()
     }
 }
 
 impl TracedQuery {
-    pub(super) fn add_plan(&mut self, tenant: &TenantId, plan: &QueryPlan, took: Duration) {
-        self.planned += took;
+    pub(super) fn add_plan(&mut self, tenant: &TenantId, plan: &QueryPlan, duration: Duration) {
+        self.plan_time += duration;
         self.plan_count += 1;
         if self.plans.len() == MAX_LISTED_ITEMS {
             return;
         }
         self.plans.push(json!({
             "tenant": tenant.as_str(),
-            "milliseconds": millis(took),
+            "planMillis": millis(duration),
             "blocks": plan.blocks,
             "heads": plan.sources.len(),
-            "shardsElsewhere": plan.shards,
+            "remoteShards": plan.shards,
             "calls": plan.remote.len(),
             "bytes": plan.bytes,
-            "moved": plan.moved.iter().take(MAX_LISTED_ITEMS).map(|why| cut(why)).collect::<Vec<_>>(),
+            "stale": plan.moved.iter().take(MAX_LISTED_ITEMS).map(|reason| truncate(reason)).collect::<Vec<_>>(),
         }));
     }
 
-    pub(super) fn add_source(&mut self, mut part: SourceReport) {
-        let SourceTotals { parts, failed, heads, blocks, shards, bytes, hits } = &mut self.sums;
-        *parts += 1;
-        *bytes += part.bytes;
-        hits.add(part.hits);
-        match &mut part.of {
-            _ if part.failed.is_some() => *failed += 1,
+    pub(super) fn add_source(&mut self, mut source: SourceReport) {
+        let SourceTotals { sources, failed, heads, blocks, shards, bytes, origins } = &mut self.totals;
+        *sources += 1;
+        *bytes += source.bytes;
+        origins.add(source.origins);
+        match &mut source.kind {
+            _ if source.error.is_some() => *failed += 1,
             SourceKind::Head => *heads += 1,
             SourceKind::Block(_) => *blocks += 1,
             SourceKind::Blocks(count) => *blocks += *count as u64,
-            SourceKind::Shards(of) => *shards += of.len() as u64,
+            SourceKind::Shards(ids) => *shards += ids.len() as u64,
         }
-        if let SourceKind::Shards(of) = &mut part.of {
-            of.truncate(MAX_LISTED_ITEMS);
+        if let SourceKind::Shards(ids) = &mut source.kind {
+            ids.truncate(MAX_LISTED_ITEMS);
         }
-        part.failed = part.failed.as_deref().map(cut);
-        let place = self.parts.partition_point(|other| other.took >= part.took);
-        self.parts.insert(place, part);
-        self.parts.truncate(MAX_TRACED_SOURCES);
+        source.error = source.error.as_deref().map(truncate);
+        let index = self.sources.partition_point(|other| other.duration >= source.duration);
+        self.sources.insert(index, source);
+        self.sources.truncate(MAX_TRACED_SOURCES);
     }
 
-    fn to_json(&self, most: usize) -> Value {
-        let SourceTotals { parts, failed, heads, blocks, shards, bytes, hits } = &self.sums;
-        let told = &self.parts[..most.min(self.parts.len())];
+    fn to_json(&self, max_sources: usize) -> Value {
+        let SourceTotals { sources, failed, heads, blocks, shards, bytes, origins } = &self.totals;
+        let listed = &self.sources[..max_sources.min(self.sources.len())];
         json!({
-            "what": self.what,
+            "kind": self.kind,
             "profileType": self.profile_type,
             "selector": self.selector,
             // Not all JSON parsers keep numbers of this size exactly.
             "fromNanos": self.time.0.to_string(),
             "toNanos": self.time.1.to_string(),
-            "milliseconds": {
-                "waited": millis(self.waited),
-                "planned": millis(self.planned),
-                "gathered": millis(self.gathered),
-                "merged": millis(self.merged),
-            },
+            "queueMillis": millis(self.queue_time),
+            "planMillis": millis(self.plan_time),
+            "fetchMillis": millis(self.fetch_time),
+            "mergeMillis": millis(self.merge_time),
             "plans": self.plans,
-            "plansLeftOut": self.plan_count - self.plans.len(),
-            "sums": {
-                "parts": parts, "failed": failed, "heads": heads, "blocks": blocks, "shards": shards,
-                "bytesReceived": bytes, "cache": origins_to_json(*hits),
+            "plansOmitted": self.plan_count - self.plans.len(),
+            "totals": {
+                "sources": sources, "failed": failed, "heads": heads, "blocks": blocks, "shards": shards,
+                "bytesReceived": bytes, "cache": origins_to_json(*origins),
             },
-            "slowest": told.iter().map(SourceReport::to_json).collect::<Vec<_>>(),
-            "partsLeftOut": parts - told.len() as u64,
+            "slowestSources": listed.iter().map(SourceReport::to_json).collect::<Vec<_>>(),
+            "sourcesOmitted": sources - listed.len() as u64,
         })
     }
 }
 
 impl SourceReport {
     fn to_json(&self) -> Value {
-        let mut shown = match &self.of {
+        let mut report = match &self.kind {
             SourceKind::Head => json!({ "head": true }),
             SourceKind::Block(name) => json!({ "block": name }),
             SourceKind::Blocks(count) => json!({ "blocks": count }),
             SourceKind::Shards(shards) => json!({ "shards": shards }),
         };
-        shown["milliseconds"] = millis(self.took).into();
+        report["totalMillis"] = millis(self.duration).into();
         if let Some(node) = self.node {
-            shown["node"] = format!("{node:016x}").into();
-            shown["bytesReceived"] = self.bytes.into();
+            report["node"] = format!("{node:016x}").into();
+            report["bytesReceived"] = self.bytes.into();
         }
-        if let Some((waited, worked)) = self.there {
-            shown["there"] = json!({ "waited": millis(waited), "worked": millis(worked) });
+        if let Some(RemoteTimes { queue, execution }) = self.remote {
+            report["remote"] = json!({ "queueMillis": millis(queue), "executeMillis": millis(execution) });
         }
-        if self.hits != PartialOriginCounts::default() {
-            shown["cache"] = origins_to_json(self.hits);
+        if self.origins != PartialOriginCounts::default() {
+            report["cache"] = origins_to_json(self.origins);
         }
-        if let Some(why) = &self.failed {
-            shown["failed"] = why.as_str().into();
+        if let Some(error) = &self.error {
+            report["error"] = error.as_str().into();
         }
-        shown
+        report
     }
 }
 
 /// Returns the origins of block results as JSON.
-fn origins_to_json(PartialOriginCounts { memory, disk, coalesced, computed }: PartialOriginCounts) -> Value {
-    json!({ "memory": memory, "disk": disk, "joined": coalesced, "read": computed })
+fn origins_to_json(origins: PartialOriginCounts) -> Value {
+    let PartialOriginCounts { memory, disk, coalesced, computed } = origins;
+    json!({ "memory": memory, "disk": disk, "coalesced": coalesced, "computed": computed })
 }
 
 impl QueryRecord<'_> {
@@ -244,58 +256,60 @@ impl QueryRecord<'_> {
             time_millis: self.time.millis(),
             call: self.call,
             outcome: self.outcome(),
-            milliseconds: millis(self.took),
+            total_millis: millis(self.duration),
         }
     }
 
     fn outcome(&self) -> &'static str {
-        self.failed.map_or("ok", |status| status.code.name())
+        self.error.map_or("ok", |status| status.code.name())
     }
 
-    /// Encodes the record as JSON of at most `most` bytes. An oversized record keeps only the slowest
+    /// Encodes the record as JSON of at most `max_bytes`. An oversized record keeps only the slowest
     /// sources.
-    pub(super) fn to_json_bytes(&self, most: usize) -> Vec<u8> {
+    pub(super) fn to_json_bytes(&self, max_bytes: usize) -> Vec<u8> {
         let tries = [MAX_TRACED_SOURCES, MAX_TRACED_SOURCES / 4, MAX_TRACED_SOURCES / 16, 0]
-            .map(|parts| (MAX_TRACED_QUERIES, parts));
-        let mut written = Vec::new();
-        for (questions, parts) in tries.into_iter().chain([(0, 0)]) {
-            written = self.to_json(questions, parts).to_string().into_bytes();
-            if written.len() <= most.min(MAX_RECORD_BYTES) {
+            .map(|sources| (MAX_TRACED_QUERIES, sources));
+        let mut json = Vec::new();
+        for (queries, sources) in tries.into_iter().chain([(0, 0)]) {
+            json = self.to_json(queries, sources).to_string().into_bytes();
+            if json.len() <= max_bytes.min(MAX_RECORD_BYTES) {
                 break;
             }
         }
-        written
+        json
     }
 
-    fn to_json(&self, questions: usize, parts: usize) -> Value {
-        let told = &self.asked.questions[..questions.min(self.asked.questions.len())];
-        let few = if questions == 0 { 0 } else { MAX_LISTED_ITEMS };
-        let warnings = self.warnings.iter().take(few).map(|words| cut(words));
-        let mut shown = json!({
+    fn to_json(&self, max_queries: usize, max_sources: usize) -> Value {
+        let TracedRequest { queries, omitted_queries, .. } = self.request;
+        let listed = &queries[..max_queries.min(queries.len())];
+        let max_warnings = if max_queries == 0 { 0 } else { MAX_LISTED_ITEMS };
+        let warnings = self.warnings.iter().take(max_warnings).map(|warning| truncate(warning));
+        let mut record = json!({
             "id": self.id,
             "node": format!("{:016x}", self.node),
             "call": self.call,
             "tenants": self.tenants.iter().map(TenantId::as_str).collect::<Vec<_>>(),
             "timeMillis": self.time.millis(),
             "outcome": self.outcome(),
-            "milliseconds": { "all": millis(self.took), "shown": millis(self.shown) },
-            "keptAnswer": self.asked.was_told_before,
-            "sharedAnswer": self.asked.was_told_along,
-            "missing": warnings.collect::<Vec<_>>(),
-            "missingLeftOut": self.warnings.len().saturating_sub(few),
-            "questions": told.iter().map(|question| question.to_json(parts)).collect::<Vec<_>>(),
-            "questionsLeftOut": self.asked.left_out + self.asked.questions.len() - told.len(),
+            "totalMillis": millis(self.duration),
+            "renderMillis": millis(self.render_time),
+            "fromResultsCache": self.request.from_results_cache,
+            "coalesced": self.request.coalesced,
+            "warnings": warnings.collect::<Vec<_>>(),
+            "warningsOmitted": self.warnings.len().saturating_sub(max_warnings),
+            "queries": listed.iter().map(|query| query.to_json(max_sources)).collect::<Vec<_>>(),
+            "queriesOmitted": omitted_queries + queries.len() - listed.len(),
         });
-        if let Some(status) = self.failed {
-            shown["error"] = cut(&status.message).into();
+        if let Some(status) = self.error {
+            record["error"] = truncate(&status.message).into();
         }
-        shown
+        record
     }
 }
 
 /// Returns the name of a query kind.
-fn name(what: &QueryKind) -> &'static str {
-    match what {
+fn kind_name(kind: &QueryKind) -> &'static str {
+    match kind {
         QueryKind::ProfileTypes => "profile types",
         QueryKind::LabelNames => "label names",
         QueryKind::LabelValues(_) => "label values",
@@ -312,11 +326,11 @@ fn name(what: &QueryKind) -> &'static str {
 }
 
 /// Converts a duration to milliseconds with microsecond precision.
-fn millis(span: Duration) -> f64 {
-    span.as_micros() as f64 / 1e3
+fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
 }
 
-fn cut(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }
 
@@ -328,51 +342,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_has_its_bound_whatever_is_told() {
+    fn record_with_many_long_texts_fits_its_limit() {
         // Each of its letters takes six in JSON.
         let long = "\u{1}".repeat(5_000);
         let selector = Selector::default().with_equal("pod", &long).unwrap();
-        let ask = ProfileQuery {
+        let query = ProfileQuery {
             selection: ProfileSelection { selector, ..ProfileSelection::default() },
             ..ProfileQuery::default()
         };
-        let mut asked = TracedRequest::default();
+        let mut request = TracedRequest::default();
         for _ in 0..MAX_TRACED_QUERIES + 3 {
-            let Some(place) = asked.begin_query(&ask) else { continue };
-            let question = asked.query_mut(place).unwrap();
+            let Some(index) = request.begin_query(&query) else { continue };
+            let traced = request.query_mut(index).unwrap();
             for number in 0..1_000 {
-                question.add_source(SourceReport {
-                    of: SourceKind::Shards((0..1_000).collect()),
-                    took: Duration::from_millis(number % 300),
-                    failed: Some(long.clone()),
+                traced.add_source(SourceReport {
+                    kind: SourceKind::Shards((0..1_000).collect()),
+                    duration: Duration::from_millis(number % 300),
+                    error: Some(long.clone()),
                     ..SourceReport::default()
                 });
             }
-            let slowest: Vec<u64> = question.parts.iter().map(|part| part.took.as_millis() as u64).collect();
+            let slowest: Vec<u64> =
+                traced.sources.iter().map(|source| source.duration.as_millis() as u64).collect();
             let expected: Vec<u64> =
-                (0..300).rev().flat_map(|took| [took; 3]).take(MAX_TRACED_SOURCES).collect();
+                (0..300).rev().flat_map(|millis| [millis; 3]).take(MAX_TRACED_SOURCES).collect();
             assert_eq!(slowest, expected);
         }
-        let (tenants, warnings) = (vec![TenantId::anonymous(); 64], vec![long.clone(); 100]);
-        let failed = Status::new(ErrorCode::Internal, long);
+        let tenants = vec![TenantId::anonymous(); 64];
+        let warnings = vec![long.clone(); 100];
+        let error = Status::new(ErrorCode::Internal, long);
         let record = QueryRecord {
             id: String::new(),
             node: 7,
             call: "a call",
             tenants: &tenants,
             time: Timestamp::UNIX_EPOCH,
-            took: Duration::ZERO,
-            shown: Duration::ZERO,
-            failed: Some(&failed),
+            duration: Duration::ZERO,
+            render_time: Duration::ZERO,
+            error: Some(&error),
             warnings: &warnings,
-            asked: &asked,
+            request: &request,
         };
-        for most in [MAX_RECORD_BYTES, 16 << 10] {
-            let written = record.to_json_bytes(most);
-            assert!(written.len() <= most, "{} of {most}", written.len());
-            let told: Value = serde_json::from_slice(&written).unwrap();
-            let questions = told["questions"].as_array().unwrap().len();
-            assert_eq!(told["questionsLeftOut"], MAX_TRACED_QUERIES + 3 - questions);
+        for limit in [MAX_RECORD_BYTES, 16 << 10] {
+            let json = record.to_json_bytes(limit);
+            assert!(json.len() <= limit, "{} of {limit}", json.len());
+            let decoded: Value = serde_json::from_slice(&json).unwrap();
+            let queries = decoded["queries"].as_array().unwrap().len();
+            assert_eq!(decoded["queriesOmitted"], MAX_TRACED_QUERIES + 3 - queries);
         }
     }
 }

@@ -142,8 +142,8 @@ impl PartialReceiver {
     }
 
     /// Records the report on a peer for query diagnostics.
-    pub fn report_source(&self, part: SourceReport) {
-        self.merging.scribe.record_source(part);
+    pub fn report_source(&self, report: SourceReport) {
+        self.merging.scribe.record_source(report);
     }
 
     /// Adds a warning about data that the peer lacks. The result is then partial.

@@ -54,12 +54,12 @@ impl QueryExecution {
     pub(crate) fn trace_source(
         &self,
         begun: Duration,
-        part: SourceReport,
+        report: SourceReport,
         done: &Result<(), SourceQueryError>,
     ) {
-        let took = self.scribe.now().saturating_sub(begun);
-        let failed = done.as_ref().err().map(ToString::to_string);
-        self.scribe.record_source(SourceReport { took, failed, ..part });
+        let duration = self.scribe.now().saturating_sub(begun);
+        let error = done.as_ref().err().map(ToString::to_string);
+        self.scribe.record_source(SourceReport { duration, error, ..report });
     }
 
     /// Queries and merges one source in memory.

@@ -28,8 +28,8 @@ pub struct PartialOriginCounts {
 
 impl PartialOriginCounts {
     /// Counts one result.
-    pub fn count_origin(&mut self, found: PartialOrigin) {
-        match found {
+    pub fn count_origin(&mut self, origin: PartialOrigin) {
+        match origin {
             PartialOrigin::Memory => self.memory += 1,
             PartialOrigin::Disk => self.disk += 1,
             PartialOrigin::Coalesced => self.coalesced += 1,

@@ -278,11 +278,11 @@ impl RemoteHeads {
         let said = said.and_then(|results| require_all_shards(results, shards));
         if let Some(inbox) = &inbox {
             inbox.report_source(SourceReport {
-                of: SourceKind::Shards(shards.iter().map(|shard| shard.id).collect()),
+                kind: SourceKind::Shards(shards.iter().map(|shard| shard.id).collect()),
                 node: Some(node),
-                took: self.asking.clock.monotonic().saturating_sub(begun),
+                duration: self.asking.clock.monotonic().saturating_sub(begun),
                 bytes,
-                failed: said.as_ref().err().map(|status| status.message.clone()),
+                error: said.as_ref().err().map(|status| status.message.clone()),
                 ..SourceReport::default()
             });
         }

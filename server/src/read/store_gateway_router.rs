@@ -22,7 +22,8 @@ use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::{NodeId, status_codec};
 use athanor_proto::athanor::internal::v1 as wire;
 use athanor_querier::{
-    BlockSource, PartialReceiver, RemoteSource, SourceKind, SourceQueryError, SourceReport, UnreadableBlock,
+    BlockSource, PartialReceiver, RemoteSource, RemoteTimes, SourceKind, SourceQueryError, SourceReport,
+    UnreadableBlock,
 };
 use athanor_query::{PartialOrigin, PartialOriginCounts, PartialResult, ProfileQuery};
 use athanor_store_gateway::{
@@ -288,15 +289,15 @@ impl StoreGatewayRouter {
         question: &GatewayQuery<'_>,
     ) -> Result<UnmergedResult, ResultStreamError> {
         let begun = self.ways.clock.monotonic();
-        let mut part = SourceReport {
-            of: SourceKind::Blocks(blocks.len()),
+        let mut report = SourceReport {
+            kind: SourceKind::Blocks(blocks.len()),
             node: Some(node),
             ..SourceReport::default()
         };
-        let said = self.called(node, blocks, question, &mut part).await;
-        part.took = self.ways.clock.monotonic().saturating_sub(begun);
-        part.failed = said.as_ref().err().map(|why| why.clone().into_status().message);
-        question.inbox.report_source(part);
+        let said = self.called(node, blocks, question, &mut report).await;
+        report.duration = self.ways.clock.monotonic().saturating_sub(begun);
+        report.error = said.as_ref().err().map(|why| why.clone().into_status().message);
+        question.inbox.report_source(report);
         said
     }
 
@@ -305,7 +306,7 @@ impl StoreGatewayRouter {
         node: NodeId,
         blocks: &[OwnedBlock],
         question: &GatewayQuery<'_>,
-        part: &mut SourceReport,
+        report: &mut SourceReport,
     ) -> Result<UnmergedResult, ResultStreamError> {
         let IngesterClient { clock, .. } = &self.ways;
         let RpcClient { peers, handshake } = self.ways.remote_client().map_err(ResultStreamError::Remote)?;
@@ -325,13 +326,13 @@ impl StoreGatewayRouter {
         let frames = frames.map_err(|error| status_codec::from_grpc(&error));
         let mut inbox = question.inbox.fork();
         let on_partial = |bytes: Bytes| {
-            part.bytes += bytes.len() as u64;
+            report.bytes += bytes.len() as u64;
             inbox.push_chunk(&bytes)
         };
         let trailer = decode_frames(frames, checksum, 1, on_partial).await?.into_iter().next();
         if let Some(result) = &trailer {
-            part.hits = decode_origin_counts(result);
-            part.there = Some(remote_times(result));
+            report.origins = decode_origin_counts(result);
+            report.remote = Some(remote_times(result));
         }
         let lacks = decode_missing_blocks(trailer, blocks).map_err(ResultStreamError::Remote)?;
         self.hedges.record_latency(clock.monotonic().saturating_sub(begun));
@@ -348,12 +349,13 @@ impl StoreGatewayRouter {
         let mut inbox = question.inbox.fork();
         let place = Arc::new(inbox.local_merger());
         let begun = self.ways.clock.monotonic();
-        let of = SourceKind::Blocks(blocks.len());
-        let BlockOutcomes { gone, unread, hits } = self.here.merge_blocks(&of_blocks, blocks, &place).await?;
+        let kind = SourceKind::Blocks(blocks.len());
+        let BlockOutcomes { gone, unread, hits: origins } =
+            self.here.merge_blocks(&of_blocks, blocks, &place).await?;
         inbox.add_merged(&place)?;
-        let took = self.ways.clock.monotonic().saturating_sub(begun);
-        let failed = unread.first().map(|(_, why)| why.message.clone());
-        inbox.report_source(SourceReport { of, took, hits, failed, ..SourceReport::default() });
+        let duration = self.ways.clock.monotonic().saturating_sub(begun);
+        let error = unread.first().map(|(_, why)| why.message.clone());
+        inbox.report_source(SourceReport { kind, duration, origins, error, ..SourceReport::default() });
         Ok(vec![UnmergedResult { inbox, lacks: MissingBlocks { gone, unread } }])
     }
 }
@@ -414,10 +416,9 @@ impl LocalBlockSource {
     /// Queries other gateways for a block that is unreadable here. If none can read it, reports the block.
     async fn others(self: Box<Self>, why: Status, inbox: &PartialReceiver) -> Result<(), SourceQueryError> {
         let LocalBlocksQuery { gateways, tenant, ask, .. } = &*self.of;
-        let of = SourceKind::Block(self.block.at.block.to_string());
         inbox.report_source(SourceReport {
-            of,
-            failed: Some(why.message.clone()),
+            kind: SourceKind::Block(self.block.at.block.to_string()),
+            error: Some(why.message.clone()),
             ..SourceReport::default()
         });
         // A bucket failure affects all nodes. Damage may be limited to local caches, so other nodes can help.
@@ -432,10 +433,10 @@ impl LocalBlockSource {
 }
 
 /// Returns the report of a block that was read here.
-fn of_block(block: BlockId, found: PartialOrigin) -> SourceReport {
-    let mut hits = PartialOriginCounts::default();
-    hits.count_origin(found);
-    SourceReport { of: SourceKind::Block(block.to_string()), hits, ..SourceReport::default() }
+fn of_block(block: BlockId, origin: PartialOrigin) -> SourceReport {
+    let mut origins = PartialOriginCounts::default();
+    origins.count_origin(origin);
+    SourceReport { kind: SourceKind::Block(block.to_string()), origins, ..SourceReport::default() }
 }
 
 /// Converts the origin counts that a gateway reported.
@@ -448,9 +449,12 @@ fn decode_origin_counts(result: &wire::BlocksResult) -> PartialOriginCounts {
     }
 }
 
-/// Returns the wait time and the run time that the gateway reported.
-fn remote_times(result: &wire::BlocksResult) -> (Duration, Duration) {
-    (Duration::from_micros(result.queued_micros), Duration::from_micros(result.run_micros))
+/// Returns the times that the gateway reported.
+fn remote_times(result: &wire::BlocksResult) -> RemoteTimes {
+    RemoteTimes {
+        queue: Duration::from_micros(result.queued_micros),
+        execution: Duration::from_micros(result.run_micros),
+    }
 }
 
 /// Returns the report of a block that no node could read.

@@ -91,21 +91,21 @@ fn listing(records: &[QueryRecordSummary], now: Timestamp) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Queries</title><style>{PAGE_STYLE}\
          table{{border-collapse:collapse}}td,th{{text-align:left;padding:.2em .8em .2em 0}}</style>\
-         <h1>Queries that were recorded here</h1>"
+         <h1>Recorded queries</h1>"
     );
     if records.is_empty() {
         page.push_str(
-            "<p>There are none. A request with the header <code>X-Pyroscope-Collect-Diagnostics: true</code> is \
-             recorded by the querier that answers it.</p>",
+            "<p>There are none. The querier records requests with the header \
+             <code>X-Pyroscope-Collect-Diagnostics: true</code>.</p>",
         );
     }
     page.push_str("<table>");
-    for QueryRecordSummary { id, time_millis, call, outcome, milliseconds } in records {
+    for QueryRecordSummary { id, time_millis, call, outcome, total_millis } in records {
         let came = Timestamp::from_nanos(time_millis.saturating_mul(1_000_000));
         // Writing to a string does not fail.
         let _ = write!(
             page,
-            "<tr><td>{milliseconds} ms<td>{outcome}<td><a href=\"{DIAGNOSTICS_PATH}/{id}\">{}</a><td class=\"t\">{} ago",
+            "<tr><td>{total_millis} ms<td>{outcome}<td><a href=\"{DIAGNOSTICS_PATH}/{id}\">{}</a><td class=\"t\">{} ago",
             escape_html(call),
             format_approximate_duration(now.since(came))
         );
@@ -120,7 +120,7 @@ fn page(record: &Value) -> String {
     let lines: Vec<String> = shown.lines().map(escape_html).collect();
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Query</title><style>{PAGE_STYLE}</style>\
-         <h1>How a query was answered</h1><pre>{}</pre><p class=\"t\"><a href=\"{DIAGNOSTICS_PATH}\">Others</a></p></html>",
+         <h1>Query diagnostics</h1><pre>{}</pre><p class=\"t\"><a href=\"{DIAGNOSTICS_PATH}\">Others</a></p></html>",
         lines.join("\n")
     )
 }
@@ -136,14 +136,14 @@ mod tests {
             time_millis: 1_000,
             call: "querier.v1.QuerierService/Series",
             outcome: "ok",
-            milliseconds: 1.25,
+            total_millis: 1.25,
         };
         let shown = listing(&[summary], Timestamp::from_seconds(61));
         for part in ["1.25 ms", "href=\"/query-diagnostics/an-id\"", "1 minute ago"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(listing(&[], Timestamp::UNIX_EPOCH).contains("X-Pyroscope-Collect-Diagnostics"));
-        let shown = page(&json!({ "selector": "{a=\"<b>\"}", "questions": [1] }));
+        let shown = page(&json!({ "selector": "{a=\"<b>\"}", "queries": [1] }));
         assert!(shown.contains("&lt;b&gt;") && !shown.contains("<b>") && shown.contains("\n"), "{shown}");
     }
 }
