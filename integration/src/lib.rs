@@ -2,32 +2,14 @@
 //!
 //! ```text
 //!  tidy         structure and style of the source tree, links, and mutants: bugs that tests must detect
-//!  go_pprof     tables, merges and rows equal those of `go tool pprof`
-//!  regexp       regular expressions match as they do in Go
-//!  relabel      relabeling rules act as they do in Prometheus
-//!  go_pgo       exported pprof files guide the Go compiler
-//!  jfr          flight recordings read as the JDK's own reader reads them
-//!  golden       responses equal those of another server with the same wire format
-//!  wire         each call in each encoding, rejected requests and their errors, and a canary
-//!  flamegraph   Grafana's flame graph panel, in a browser, shows the response
-//!  parca        profiles and debug information as agents of Parca send them, by its own client as well
-//!  doors        files of many profilers and OpenTelemetry exports, through each endpoint that accepts them,
-//!               have the types and sums that another reader sees
-//!  counting     cumulative profiles of Go add up to the counters of each process
-//!  clients      profiles sent by released SDKs are accepted and found
-//!  oneshot      processes that live for one profile each: memory stays bounded, and all are found
-//!  otlp         one bad profile of an export does not affect the others; export ports serve nothing else
-//!  hostile      malicious uploads are rejected with an error message, in bounded memory
-//!  partial      queries over lost or damaged objects report it in a header and in the response
-//!  damage       every response reports profiles lost to log damage
-//!  operations   a server's own telemetry, its start and stop, and its errors to clients
-//!  cluster      whole servers in one process, with faults: nothing is lost, and nothing counts twice
-//!  reads        every query during flushes and merges: the result equals that of one server's memory
-//!  kill         a server that is killed under load loses nothing and counts nothing twice
-//!  aborts       a query that crashes the process twice is rejected
-//!  dev          the local cluster of a command reports its events and leaves no process behind
-//!  chaos        a cluster of processes in three zones loses nothing under kills and partitions
-//!  rebuild      a command rebuilds the catalog after all voters lost their disks; sums stay equal
+//!  compat       clients, formats and tools of others: SDKs, Grafana's panel, the wire protocol and recorded
+//!               responses; files of many profilers; Go, the JDK and Prometheus as oracles
+//!  cluster      whole servers in one process, with faults, flushes and merges: nothing is lost, nothing counts
+//!               twice, and each query result equals that of plain lists
+//!  faults       kills, crashes of queries, log damage, hostile uploads, and a cluster of processes under chaos
+//!  operations   a server's own telemetry, its start and stop, its errors to clients, and a local cluster
+//!  short_lived_processes
+//!               processes that live for one profile each: memory stays bounded, and all are found
 //!  simulation   a node or a cluster on a simulated machine, from a seed: each result equals a naive model's
 //! ```
 //!

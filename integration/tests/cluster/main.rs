@@ -3,11 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod bad_input;
-mod commands;
-mod hedges;
-mod leaving;
-mod lost;
+mod admin_commands;
+mod catalog_recovery;
+mod disconnects;
+mod hedging;
+mod invalid_peer_input;
+mod lost_shards;
 mod oracle;
+mod partial_results;
+mod query_consistency;
 mod scenarios;
-mod tables;
+mod slot_tables;

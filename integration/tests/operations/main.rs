@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cumulative_profiles;
+mod dev_cluster;
+mod disk_full;
 mod exposition;
 mod health;
 mod members;
 mod metrics;
 mod refusals;
-mod room;
-mod stop;
+mod shutdown;
 mod throttling;
 mod tls;

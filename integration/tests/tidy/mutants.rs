@@ -46,12 +46,48 @@ fn killer_problem(root: &Path, killer: &str) -> Option<String> {
     if folder.is_empty() || !crate_folder.join("Cargo.toml").is_file() {
         return Some(format!("`{killer}` names no package of the workspace"));
     }
-    let option = words.iter().position(|word| *word == "--test")?;
-    let program = words.get(option + 1).copied().unwrap_or_default();
-    let tests = crate_folder.join("tests");
-    let is_found =
-        tests.join(format!("{program}.rs")).is_file() || tests.join(program).join("main.rs").is_file();
-    (!is_found).then(|| format!("`{killer}` names no test program in {}", tests.display()))
+    let (sources, filter) = match words.get(1..).unwrap_or_default() {
+        ["--test", program, filter @ ..] => {
+            let tests = crate_folder.join("tests");
+            let sources = [tests.join(format!("{program}.rs")), tests.join(program)];
+            if !sources[0].is_file() && !sources[1].join("main.rs").is_file() {
+                return Some(format!("`{killer}` names no test program in {}", tests.display()));
+            }
+            (sources.to_vec(), filter)
+        }
+        ["--test"] => return Some(format!("`{killer}` names no test program")),
+        ["--lib", filter @ ..] => (vec![crate_folder.join("src")], filter),
+        filter => (vec![crate_folder.join("src"), crate_folder.join("tests")], filter),
+    };
+    let filter = filter.iter().find(|word| !word.starts_with('-'))?;
+    (!meets_test(&sources, filter))
+        .then(|| format!("no test in {} has `{filter}` in its path", crate_folder.display()))
+}
+
+/// Returns whether the sources declare each part of a test filter as a module, and its end as a function or module.
+fn meets_test(sources: &[PathBuf], filter: &str) -> bool {
+    let mut files = Vec::new();
+    for source in sources {
+        walk(source, &["rs"], &mut files);
+    }
+    files.extend(sources.iter().filter(|source| source.is_file()).cloned());
+    let texts: Vec<String> = files.iter().filter_map(|file| std::fs::read_to_string(file).ok()).collect();
+    let declares = |keyword: &str, is_named: &dyn Fn(&str) -> bool| {
+        texts.iter().flat_map(|text| text.split(keyword).skip(1)).any(|rest| {
+            let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            is_named(&rest[..end.unwrap_or(rest.len())])
+        })
+    };
+    let mut parts = filter.split("::").collect::<Vec<_>>();
+    let end = parts.pop().unwrap_or_default();
+    let has_modules = parts.iter().enumerate().all(|(place, part)| match place {
+        0 => declares("mod ", &|name| name.ends_with(part)),
+        _ => declares("mod ", &|name| name == *part),
+    });
+    let has_end = end.is_empty()
+        || declares("fn ", &|name| name.contains(end))
+        || declares("mod ", &|name| name.contains(end));
+    has_modules && has_end
 }
 
 /// Returns why a patch does not apply.
@@ -90,6 +126,8 @@ fn wrong_descriptions_of_mutants_are_found() {
         "A bug.\nKilled-by: cargo test -p athanor-\n",
         "A bug.\nKilled-by: cargo test -p athanor-block --test missing a\n",
         "A bug.\nKilled-by: cargo test -p athanor-block --test\n",
+        "A bug.\nKilled-by: cargo test -p athanor-block --lib merge::no_such_test\n",
+        "A bug.\nKilled-by: cargo test -p athanor-integration --test tidy no_such_module::\n",
     ];
     for header in wrong {
         assert!(problem(header).is_some(), "{header}");
