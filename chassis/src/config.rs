@@ -263,7 +263,7 @@ impl ConfigSources {
             let is_removed = remove_setting(&mut self.tree, error.path().iter());
             let reason = error.into_inner().to_string();
             let place = locate_setting(&self.given, &self.lines, &path);
-            errors.push(ConfigError::Value { hint: suggest_known_name(&reason), path, reason, place });
+            errors.push(ConfigError::Value { hint: suggest_known_name(&reason, &path), path, reason, place });
             if !is_removed || errors.len() == MAX_LISTED_ERRORS {
                 return (None, errors);
             }

@@ -23,7 +23,7 @@ fn settings_are_checked_before_a_start_and_by_config_alike() {
         ("ingester.shards=0", "ingester.shards: 0 shards; write 1 to 64"),
         ("ingester.shards=4097", "ingester.shards: 4097 shards; write 1 to 64"),
         ("retentoin=1d", "did you mean `retention`?"),
-        ("cluster.seed=[10.0.0.6:7946]", "did you mean `seeds`?"),
+        ("cluster.seed=[10.0.0.6:7946]", "did you mean `cluster.seeds`?"),
         ("cluster.seeds=[10.0.0.6:7946]", "cluster.id: a node that has others must know whose it is"),
         ("cluster.id=5f", "cluster.id: \"5f\" is no cluster's id; write 32 hexadecimal digits"),
     ] {

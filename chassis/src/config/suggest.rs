@@ -1,14 +1,19 @@
 //! Suggestion of the nearest known name for an unknown one.
 
 /// Parses serde's ``unknown field `a`, expected one of `b`, `c` `` (or variant) and suggests the nearest
-/// expected name. Returns an empty string for other messages, or if no name is near.
-pub(super) fn suggest_known_name(reason: &str) -> String {
+/// expected name. A field is named by its whole path; `path` is that of the unknown one. Returns an empty
+/// string for other messages, or if no name is near.
+pub(super) fn suggest_known_name(reason: &str, path: &str) -> String {
     if !reason.starts_with("unknown ") {
         return String::new();
     }
     let mut quoted = reason.split('`').skip(1).step_by(2);
     let Some(unknown) = quoted.next() else { return String::new() };
-    nearest_name(unknown, quoted).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default()
+    let section = if reason.starts_with("unknown field ") { path.strip_suffix(unknown) } else { None };
+    let section = section.unwrap_or_default();
+    nearest_name(unknown, quoted)
+        .map(|known| format!("; did you mean `{section}{known}`?"))
+        .unwrap_or_default()
 }
 
 /// Returns the known name that is nearest to an unknown one, if any is near.
@@ -42,10 +47,18 @@ mod tests {
         assert_eq!(edit_distance("kitten", "sitting"), 3);
         assert_eq!(edit_distance("", "abc"), 3);
         assert_eq!(
-            suggest_known_name("unknown field `bukcet`, expected one of `bucket`, `region`"),
+            suggest_known_name("unknown field `bukcet`, expected one of `bucket`, `region`", "bukcet"),
             "; did you mean `bucket`?"
         );
-        assert_eq!(suggest_known_name("unknown field `zzz`, expected `bucket`"), "");
-        assert_eq!(suggest_known_name("invalid type: `bucket` and `bukcet`"), "");
+        assert_eq!(
+            suggest_known_name("unknown field `bukcet`, expected `bucket`", "storage.s3.bukcet"),
+            "; did you mean `storage.s3.bucket`?"
+        );
+        assert_eq!(
+            suggest_known_name("unknown variant `jsno`, expected `text` or `json`", "telemetry.format"),
+            "; did you mean `json`?"
+        );
+        assert_eq!(suggest_known_name("unknown field `zzz`, expected `bucket`", "zzz"), "");
+        assert_eq!(suggest_known_name("invalid type: `bucket` and `bukcet`", "bukcet"), "");
     }
 }

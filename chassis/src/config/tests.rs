@@ -91,7 +91,7 @@ fn nothing_given_means_defaults() {
 fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
     let message = refused(yaml("cut: {max_sise: 1MiB}"));
     assert!(message.contains("unknown field `max_sise`"), "{message}");
-    assert!(message.contains("did you mean `max_size`?"), "{message}");
+    assert!(message.contains("did you mean `cut.max_size`?"), "{message}");
     assert!(
         message.ends_with("(from file athanor.yaml, line 1)") && message.starts_with("cut.max_sise: "),
         "{message}"
@@ -100,11 +100,11 @@ fn unknown_keys_are_refused_with_path_nearest_name_and_origin() {
     let message =
         refused(Ok(ConfigSources::default().with_environment(variables(&[("ATHANOR_CUT__MAX_ROW", "1")]))));
     assert!(
-        message.contains("`max_rows`?") && message.contains("variable ATHANOR_CUT__MAX_ROW"),
+        message.contains("`cut.max_rows`?") && message.contains("variable ATHANOR_CUT__MAX_ROW"),
         "{message}"
     );
     let message = refused(ConfigSources::default().with_flags(["s3.buckett=x"]));
-    assert!(message.contains("`bucket`?") && message.contains("(from flag --set)"), "{message}");
+    assert!(message.contains("`s3.bucket`?") && message.contains("(from flag --set)"), "{message}");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn everything_that_is_wrong_is_reported_at_once_with_its_line() {
     let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let begins_and_ends = [
         ("cut.max_rows: invalid type", "(from file athanor.yaml, line 4)"),
-        ("cut.max_sise: unknown field", "did you mean `max_size`? (from file athanor.yaml, line 3)"),
+        ("cut.max_sise: unknown field", "did you mean `cut.max_size`? (from file athanor.yaml, line 3)"),
         ("cut.max_size: ", "(from flag --set)"),
         ("cutt: unknown field", "did you mean `cut`? (from file athanor.yaml, line 11)"),
         ("peers[1]: invalid type", "(from file athanor.yaml, line 7)"),

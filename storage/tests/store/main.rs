@@ -331,7 +331,7 @@ fn every_vendor_is_configured_from_flags() {
     }
     let error =
         ConfigSources::default().with_flags(["s3.buckt=b"]).unwrap().load::<StorageConfig>().unwrap_err();
-    assert!(error.to_string().contains("did you mean `bucket`?"), "{error}");
+    assert!(error.to_string().contains("did you mean `s3.bucket`?"), "{error}");
 }
 
 #[tokio::test]
