@@ -55,7 +55,7 @@ pub struct SettingLocation {
 /// Setting in force, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectiveSetting {
-    /// Path of the setting, such as `ingester.cut.max_age`.
+    /// Path of the setting, such as `ingester.flush.max_head_age`.
     pub path: String,
     /// Value as JSON, with secrets masked.
     pub value: String,
@@ -96,7 +96,7 @@ pub enum ConfigError {
         reason: String,
     },
     /// A flag has no path or no value.
-    #[error("--set {0:?} cannot be read; write for example --set ingester.cut.max_age=30s")]
+    #[error("--set {0:?} cannot be read; write for example --set ingester.flush.max_head_age=30s")]
     Flag(String),
     /// A key is unknown, or a value does not fit its setting.
     #[error("{path}: {reason}{hint} (from {place})")]
@@ -199,9 +199,9 @@ impl ConfigSources {
         self
     }
 
-    /// Adds the variables that begin with `ATHANOR_`: `ATHANOR_INGESTER__CUT__MAX_AGE=30s` sets
-    /// `ingester.cut.max_age`. Variables that Kubernetes sets for a service named athanor are ignored, and so
-    /// are those that configure the client commands.
+    /// Adds the variables that begin with `ATHANOR_`: `ATHANOR_INGESTER__FLUSH__MAX_HEAD_AGE=30s` sets
+    /// `ingester.flush.max_head_age`. Variables that Kubernetes sets for a service named athanor are ignored,
+    /// and so are those that configure the client commands.
     #[must_use]
     pub fn with_environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut taken: Vec<_> = variables.into_iter().collect();
@@ -217,7 +217,7 @@ impl ConfigSources {
         self
     }
 
-    /// Adds flags of the form `ingester.cut.max_age=30s`.
+    /// Adds flags of the form `ingester.flush.max_head_age=30s`.
     pub fn with_flags<'a>(mut self, flags: impl IntoIterator<Item = &'a str>) -> Result<Self, ConfigError> {
         for flag in flags {
             match flag.split_once('=') {

@@ -44,14 +44,14 @@ pub struct TenantLimits {
     /// Upper bound of values of `__session_id__` in a series, which names the run of a program. With 0 the
     /// label is not stored. Example: `4`.
     pub max_sessions_per_series: u32,
-    /// Whether label names are stored unchanged. Otherwise dots become `_`, and names with other invalid
-    /// characters are rejected. Example: `false`.
+    /// Stores label names unchanged. If disabled, dots become `_`, and names with other invalid characters are
+    /// rejected. Example: `false`.
     pub disable_label_sanitization: bool,
     /// Rules that change, drop or keep series, as in Prometheus. Example: `[{action: labeldrop, regex:
     /// pod}]`.
     pub ingestion_relabeling_rules: Vec<Value>,
-    /// Position of the server's default rules among the tenant's. They detect delta profiles of Go clients.
-    /// Example: `last`.
+    /// Position of the server's default rules among the tenant's: `first`, `last` or `disabled`. They detect
+    /// delta profiles of Go clients. Example: `last`.
     pub ingestion_relabeling_default_rules_position: DefaultRulesPosition,
     /// Rules with the actions keep and drop. They see the labels of a profile plus the `__type__` and
     /// `__unit__` of each of its sample types. Example: `[{action: drop, source_labels: [__type__], regex:
@@ -87,7 +87,7 @@ pub struct TenantLimits {
     /// Upper bound of concurrent queries per querier. Further queries wait in the queue. Example: `16`.
     pub max_concurrent_queries: u32,
     /// Upper bound of the tenant's stored debug information in bytes. 0: no limit. Example: `100GiB`.
-    pub max_debuginfo_bytes: ByteSize,
+    pub debuginfo_max_bytes: ByteSize,
     /// Upper bound in bytes of the tenant's ad-hoc profiles, which are uploaded by hand. The oldest ones are
     /// evicted for a new one. Example: `512MiB`.
     pub max_adhoc_bytes: ByteSize,
@@ -95,10 +95,10 @@ pub struct TenantLimits {
     /// 16 MiB. Example: `64KiB`.
     pub max_settings_bytes: ByteSize,
     /// Upper bound of one file of debug information. Example: `1GiB`.
-    pub debuginfo_upload_max_size: ByteSize,
+    pub debuginfo_max_file_bytes: ByteSize,
     /// Timeout of an upload of debug information. After it, the upload may be retried. Example: `15m`.
     #[serde(with = "duration_text")]
-    pub debuginfo_upload_max_duration: Duration,
+    pub debuginfo_upload_timeout: Duration,
     /// Upper bound of concurrent uploads of debug information per node. Example: `32`.
     pub max_concurrent_debuginfo_uploads: u32,
 }
@@ -169,11 +169,11 @@ impl Default for TenantLimits {
             max_query_lookback: None,
             max_query_bytes: None,
             max_concurrent_queries: 32,
-            max_debuginfo_bytes: ByteSize::mib(100 << 10),
+            debuginfo_max_bytes: ByteSize::mib(100 << 10),
             max_adhoc_bytes: ByteSize::mib(512),
             max_settings_bytes: ByteSize::kib(64),
-            debuginfo_upload_max_size: ByteSize::mib(1024),
-            debuginfo_upload_max_duration: Duration::from_secs(15 * 60),
+            debuginfo_max_file_bytes: ByteSize::mib(1024),
+            debuginfo_upload_timeout: Duration::from_secs(15 * 60),
             max_concurrent_debuginfo_uploads: 32,
         }
     }

@@ -91,7 +91,7 @@ pub enum CliCommand {
     /// Run a server that stores profiles and serves queries
     Serve(ServeArgs),
     /// Print the effective settings of `serve` and the source of each
-    #[command(after_help = "Example:\n  athanor config --set retention=31d")]
+    #[command(after_help = "Example:\n  athanor config --set retention_period=31d")]
     Config(ServerConfigArgs),
     /// Flush all heads of a running server to blocks
     ///
@@ -136,7 +136,7 @@ pub enum CliCommand {
 /// Arguments of a server.
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set limits.reject_older_than=0s\n\nA setting comes from the file, the environment (ATHANOR_LIMITS__REJECT_OLDER_THAN=0s) or --set; later sources win.\n`athanor config` prints all settings with their values."
+    after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.flush.max_head_age=0s\n\nA setting comes from the file, the environment (ATHANOR_INGESTER__FLUSH__MAX_HEAD_AGE=0s) or --set; later sources win.\n`athanor config` prints all settings with their values."
 )]
 pub struct ServeArgs {
     /// Roles of this process, separated by commas: all, distributor, ingester, metastore, querier, store-gateway

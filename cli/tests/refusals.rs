@@ -20,11 +20,13 @@ fn settings_are_checked_before_a_start_and_by_config_alike() {
     let data = data.to_str().unwrap();
     for (setting, said) in [
         ("telemetry.level=warning", "write off, error, warn, info, debug or trace"),
-        ("ingester.shards=0", "ingester.shards: 0 shards; write 1 to 64"),
-        ("ingester.shards=4097", "ingester.shards: 4097 shards; write 1 to 64"),
-        ("retentoin=1d", "did you mean `retention`?"),
-        ("cluster.seed=[10.0.0.6:7946]", "did you mean `cluster.seeds`?"),
-        ("cluster.seeds=[10.0.0.6:7946]", "cluster.id: a node that has others must know whose it is"),
+        ("ingester.single_node_shards=0", "ingester.single_node_shards: 0 shards; write 1 to 64"),
+        ("ingester.single_node_shards=4097", "ingester.single_node_shards: 4097 shards; write 1 to 64"),
+        ("retention_peroid=1d", "did you mean `retention_period`?"),
+        ("cluster.seed_node=[10.0.0.6:7946]", "did you mean `cluster.seed_nodes`?"),
+        ("ingester.flush.max_head_ag=1s", "ingester.flush.max_head_ag: unknown field"),
+        ("ingester.flush.max_head_ag=1s", "did you mean `ingester.flush.max_head_age`?"),
+        ("cluster.seed_nodes=[10.0.0.6:7946]", "cluster.id: a node that has others must know whose it is"),
         ("cluster.id=5f", "cluster.id: \"5f\" is no cluster's id; write 32 hexadecimal digits"),
     ] {
         for command in ["serve", "config"] {
@@ -82,21 +84,22 @@ fn all_wrong_settings_are_reported_at_once_with_their_lines() {
     let config = write(
         "athanor.yaml",
         &format!(
-            "listen: \"127.0.0.1:0\"\nretentoin: 1d\ningester:\n  shards: 0\n  cut:\n    max_age: soon\ndrain: never\n\
-             shutdown_delay: 1h\ncluster:\n  seeds: [somewhere]\nruntime_config: {overrides}\n"
+            "http_listen_address: \"127.0.0.1:0\"\nretention_peroid: 1d\ningester:\n  single_node_shards: 0\n  flush:\n    max_head_age: soon\n\
+             shutdown_timeout: never\n\
+             shutdown_delay: 1h\ncluster:\n  seed_nodes: [somewhere]\nruntime_config_file: {overrides}\n"
         ),
     );
     for command in ["serve", "config"] {
-        let (code, message) = refused(&[command, "--config", &config, "--set", "log.segment=1KiB"]);
+        let (code, message) = refused(&[command, "--config", &config, "--set", "wal.segment_bytes=1KiB"]);
         assert_eq!(code, 64, "{message}");
         for (setting, place) in [
-            ("retentoin: unknown field", format!("file {config}, line 2)")),
-            ("ingester.shards: 0 shards", format!("file {config}, line 4)")),
-            ("ingester.cut.max_age: \"soon\"", format!("file {config}, line 6)")),
-            ("drain: \"never\"", format!("file {config}, line 7)")),
-            ("cluster.seeds: \"somewhere\"", format!("file {config}, line 10)")),
+            ("retention_peroid: unknown field", format!("file {config}, line 2)")),
+            ("ingester.single_node_shards: 0 shards", format!("file {config}, line 4)")),
+            ("ingester.flush.max_head_age: \"soon\"", format!("file {config}, line 6)")),
+            ("shutdown_timeout: \"never\"", format!("file {config}, line 7)")),
+            ("cluster.seed_nodes: \"somewhere\"", format!("file {config}, line 10)")),
             ("cluster.id: a node that has others", format!("file {config}, line 9)")),
-            ("log.segment: segments of 1KiB", "flag --set)".to_owned()),
+            ("wal.segment_bytes: segments of 1KiB", "flag --set)".to_owned()),
             ("overrides.team-a.ingestion_rates: unknown field", format!("file {overrides}, line 3)")),
         ] {
             let is_said = |line: &str| line.trim_start().starts_with(setting) && line.contains(&place);

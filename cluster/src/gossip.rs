@@ -90,7 +90,7 @@ pub struct Gossip {
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
     /// The socket could not be opened.
-    #[error("cannot take datagrams on {at}: {cause}; cluster.listen_gossip chooses another address")]
+    #[error("cannot take datagrams on {at}: {cause}; cluster.gossip_listen_address chooses another address")]
     Listen {
         /// Address of the socket.
         at: SocketAddr,

@@ -40,7 +40,7 @@ pub enum HandshakeError {
     #[error("missing caller identity")]
     MissingIdentity,
     #[error(
-        "this is node {node} of cluster {cluster:032x}, not of {theirs:032x}: an address was reused; check cluster.id and cluster.seeds"
+        "this is node {node} of cluster {cluster:032x}, not of {theirs:032x}: an address was reused; check cluster.id and cluster.seed_nodes"
     )]
     WrongCluster { node: NodeId, cluster: u128, theirs: u128 },
     #[error(
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(check(node(7, 2, 5).call_header(1, LIMIT)), Ok(2));
         let foreign = check(node(8, 2, 5).call_header(1, LIMIT)).unwrap_err();
         assert_eq!(foreign.code(), ErrorCode::Conflict);
-        assert!(foreign.to_string().contains("cluster.id and cluster.seeds"), "{foreign}");
+        assert!(foreign.to_string().contains("cluster.id and cluster.seed_nodes"), "{foreign}");
         assert_eq!(
             check(node(7, 2, 5).call_header(3, LIMIT)),
             Err(HandshakeError::WrongNode { node: 1, target: 3 })

@@ -131,13 +131,13 @@ impl TlsContext {
 impl ActiveTls {
     fn load(pems: PemFiles) -> Result<Self, TlsError> {
         let unfit = |cause: String| TlsError::Unfit { cause };
-        let chain = certificates("certificate", &pems.certificate)?;
+        let chain = certificates("cert_file", &pems.certificate)?;
         let key = PrivateKeyDer::from_pem_slice(&pems.key)
-            .map_err(|error| TlsError::Pem { setting: "key", cause: error.to_string() })?;
+            .map_err(|error| TlsError::Pem { setting: "key_file", cause: error.to_string() })?;
         let mut roots = RootCertStore::empty();
-        for authority in certificates("authorities", &pems.authorities)? {
+        for authority in certificates("ca_file", &pems.authorities)? {
             let added = roots.add(authority);
-            added.map_err(|error| TlsError::Pem { setting: "authorities", cause: error.to_string() })?;
+            added.map_err(|error| TlsError::Pem { setting: "ca_file", cause: error.to_string() })?;
         }
         let roots = Arc::new(roots);
         let provider = Arc::new(ring::default_provider());

@@ -105,7 +105,7 @@ impl RequestAdmission {
         admitted.bytes = own.saturating_add(bytes);
         if before > own && before.saturating_add(bytes) > self.limit {
             let message = format!(
-                "requests under way hold {before} bytes, the limit is {} (distributor.in_flight_bytes); try again",
+                "requests under way hold {before} bytes, the limit is {} (distributor.max_inflight_bytes); try again",
                 self.limit
             );
             let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
@@ -153,7 +153,7 @@ impl RequestAdmission {
             if exceeded.held > admitted.shared_bytes {
                 let message = format!(
                     "requests under way of tenant {} hold {} bytes and this one needs {bytes} more, the limit of one tenant \
-                     among others is {}, half of distributor.in_flight_bytes; try again",
+                     among others is {}, half of distributor.max_inflight_bytes; try again",
                     exceeded.tenant, exceeded.held, exceeded.share
                 );
                 let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
@@ -251,7 +251,7 @@ mod tests {
         assert!(refused.retry_after.unwrap() >= OVERLOAD_RETRY_AFTER / 2);
         assert_eq!(
             refused.message,
-            "requests under way hold 60 bytes, the limit is 100 (distributor.in_flight_bytes); try again"
+            "requests under way hold 60 bytes, the limit is 100 (distributor.max_inflight_bytes); try again"
         );
         drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
         drop(first);

@@ -22,14 +22,14 @@ pub struct DistributorConfig {
     /// Limit on the bytes that all requests in flight hold together: bodies as sent, and the profiles
     /// converted from them. After the first request of a second tenant, each tenant holds at most half of the
     /// limit. Example: `512MiB`.
-    pub in_flight_bytes: ByteSize,
+    pub max_inflight_bytes: ByteSize,
     /// Maximum number of profiles in one request. Example: `10000`.
     pub max_profiles_per_request: u32,
 }
 
 impl Default for DistributorConfig {
     fn default() -> Self {
-        DistributorConfig { in_flight_bytes: ByteSize::mib(512), max_profiles_per_request: 10_000 }
+        DistributorConfig { max_inflight_bytes: ByteSize::mib(512), max_profiles_per_request: 10_000 }
     }
 }
 
@@ -102,7 +102,7 @@ impl PushSummary {
 impl Distributor {
     /// Creates a distributor with no requests in flight.
     pub fn new(config: DistributorConfig, deps: DistributorDeps) -> Self {
-        let limit = config.in_flight_bytes.get();
+        let limit = config.max_inflight_bytes.get();
         let admission = RequestAdmission::new(limit, deps.clock.clone(), deps.random.split());
         Distributor { config, deps, admission: Arc::new(admission), counts: Arc::default() }
     }

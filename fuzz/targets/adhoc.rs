@@ -10,7 +10,9 @@ use athanor_chassis::{ByteSize, ErrorCode, Random, Status, TenantId};
 use athanor_proto::adhocprofiles::v1::{
     AdHocProfilesDiffRequest, AdHocProfilesGetRequest, AdHocProfilesUploadRequest,
 };
-use athanor_querier::{AdhocProfile, AdhocProfileService, AdhocProfileStore, QuerierConfig, QueryContext};
+use athanor_querier::{
+    AdhocConfig, AdhocProfile, AdhocProfileService, AdhocProfileStore, QuerierConfig, QueryContext,
+};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
@@ -54,7 +56,8 @@ impl AdhocProfileStore for Last {
 }
 
 static PLACE: LazyLock<AdhocProfileService> = LazyLock::new(|| {
-    let config = QuerierConfig { adhoc_profile: ByteSize::kib(256), ..QuerierConfig::default() };
+    let adhoc = AdhocConfig { max_profile_bytes: ByteSize::kib(256), ..AdhocConfig::default() };
+    let config = QuerierConfig { adhoc, ..QuerierConfig::default() };
     querier(config).adhoc_profiles(Arc::<Last>::default(), &Random::from_seed(1))
 });
 

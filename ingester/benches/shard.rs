@@ -21,7 +21,9 @@ use athanor_chassis::disk::LocalDisk;
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TaskGroup, TenantLimits};
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
-use athanor_ingester::{DedupWindow, FlushConfig, Ingester, IngesterConfig, IngesterDeps, RunFiles};
+use athanor_ingester::{
+    DedupConfig, DedupWindow, FlushConfig, Ingester, IngesterConfig, IngesterDeps, RunFiles,
+};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::store_interface::source::ProfileSource;
@@ -47,7 +49,7 @@ fn id(number: u64) -> ContentHash {
 
 fn ids(count: u64, folder: &Path) {
     let disk = Arc::new(LocalDisk::open(folder).unwrap());
-    let shelf = RunFiles::open(disk, 1, 1, IngesterConfig::default().recent_ids as usize).unwrap();
+    let shelf = RunFiles::open(disk, 1, 1, DedupConfig::default().max_memory_ids as usize).unwrap();
     let window = Arc::new(Mutex::new(DedupWindow::new(shelf)));
     let (before, cuts) = (resident(), count.div_ceil(CUT));
     let (mut most, mut taken, mut filed) = (0, Duration::ZERO, Duration::ZERO);
@@ -125,14 +127,14 @@ async fn boot(folder: &Path) -> (Ingester, TaskGroup, Duration) {
         kin: None,
     };
     let never = FlushConfig {
-        max_age: Duration::from_secs(1 << 30),
-        max_bytes: ByteSize::mib(1 << 20),
+        max_head_age: Duration::from_secs(1 << 30),
+        max_head_bytes: ByteSize::mib(1 << 20),
         ..FlushConfig::default()
     };
     let config = IngesterConfig {
-        cut: never,
-        shards: 1,
-        unregistered: ByteSize::mib(1 << 20),
+        flush: never,
+        single_node_shards: 1,
+        max_unflushed_bytes: ByteSize::mib(1 << 20),
         ..IngesterConfig::default()
     };
     let begun = Instant::now();

@@ -13,6 +13,7 @@ use futures::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, RwLock};
 
 use crate::admission::tenants::NameAdmission;
+use crate::config::IngesterConfig;
 use crate::decode::decode_pool::DecodePool;
 use crate::head_store::generations::ShardReadError;
 use crate::head_store::head::HeadSnapshot;
@@ -20,11 +21,9 @@ use crate::log::state_machine::ShardStateMachine;
 use crate::replication::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
 use crate::stats::{FlushSummary, ShardStats};
 use crate::write::shard::{StoredUpload, lost};
-use config::IngesterConfig;
 use deps::IngesterDeps;
 use open_error::IngesterOpenError;
 
-pub(crate) mod config;
 pub(crate) mod deps;
 pub(crate) mod local_report;
 pub(crate) mod open_error;
@@ -45,7 +44,7 @@ impl Ingester {
     /// Opens the ingester. A standalone node opens the shards in the catalog, or the first ones, replays
     /// their logs and leads them. A cluster node has no shards before [`Ingester::apply_view`].
     pub async fn open(config: &IngesterConfig, deps: IngesterDeps) -> Result<Self, IngesterOpenError> {
-        let walkers = Arc::new(DecodePool::new(deps.compute.clone(), config.decoded));
+        let walkers = Arc::new(DecodePool::new(deps.compute.clone(), config.max_decoded_bytes));
         let known = if deps.alone { load_initial_shards(config, &deps).await? } else { Vec::new() };
         let parts = ReplicaDeps {
             config: config.clone(),
@@ -363,15 +362,15 @@ async fn load_initial_shards(
     }
     known = listed().await?;
     if known.is_empty() {
-        deps.catalog.open_slots(config.shards, deps.consensus.node).await?;
+        deps.catalog.open_slots(config.single_node_shards, deps.consensus.node).await?;
         known = listed().await?;
     }
     let slots = known.iter().map(|known| known.slot + 1).max().unwrap_or_default();
-    if slots != config.shards.clamp(1, MAX_SLOTS) {
+    if slots != config.single_node_shards.clamp(1, MAX_SLOTS) {
         tracing::warn!(
             slots,
-            configured = config.shards,
-            "this folder was begun with another number of shards than ingester.shards says, and keeps it"
+            configured = config.single_node_shards,
+            "this folder was begun with another number of shards than ingester.single_node_shards says, and keeps it"
         );
     }
     Ok(known)

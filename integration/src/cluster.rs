@@ -175,7 +175,7 @@ impl TestClusterBuilder {
 impl TestCluster {
     /// Returns a builder without nodes.
     pub fn builder() -> TestClusterBuilder {
-        let tries = StoreConfig::default().patience.attempts;
+        let tries = StoreConfig::default().retry.max_attempts;
         TestClusterBuilder { nodes: Vec::new(), skews: BTreeMap::new(), change: |_| {}, tries }
     }
 
@@ -199,11 +199,15 @@ impl TestCluster {
         let server = &self.servers[name];
         let data = self.data_folder(name);
         std::fs::create_dir_all(&data).unwrap();
-        let mut config = ServerConfig { listen: "127.0.0.1:0".to_owned(), data, ..ServerConfig::default() };
+        let mut config = ServerConfig {
+            http_listen_address: "127.0.0.1:0".to_owned(),
+            data_dir: data,
+            ..ServerConfig::default()
+        };
         config.target = server.target.parse().unwrap();
-        config.log.reserve = WAL_RESERVE_BYTES;
-        config.log.segment = ByteSize::mib(1);
-        config.log.spares = 0;
+        config.wal.min_free_bytes = WAL_RESERVE_BYTES;
+        config.wal.segment_bytes = ByteSize::mib(1);
+        config.wal.preallocated_segments = 0;
         config.limits = TenantLimits {
             reject_older_than: Duration::ZERO,
             reject_newer_than: Duration::ZERO,
@@ -214,12 +218,12 @@ impl TestCluster {
         let mut seeds = self.seeds.lock();
         config.cluster = ClusterConfig {
             id: Some(CLUSTER_ID.to_owned()),
-            name: Some(name.to_owned()),
-            zone: server.zone.clone(),
+            node_name: Some(name.to_owned()),
+            availability_zone: server.zone.clone(),
             secret_file: Some(self.folder.path().join("secret")),
-            listen_internal: Some(LOOPBACK_ADDRESS.to_string()),
-            listen_gossip: Some(gossip.clone()),
-            seeds: seeds.values().cloned().collect(),
+            internal_listen_address: Some(LOOPBACK_ADDRESS.to_string()),
+            gossip_listen_address: Some(gossip.clone()),
+            seed_nodes: seeds.values().cloned().collect(),
             ..ClusterConfig::default()
         };
         seeds.insert(name.to_owned(), gossip);
@@ -238,8 +242,8 @@ impl TestCluster {
         let clock = Clock::system().with_skew(server.skew);
         let random = Random::system();
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
-        let mut patience = StoreConfig::default();
-        patience.patience.attempts = self.tries;
+        let mut storage = StoreConfig::default();
+        storage.retry.max_attempts = self.tries;
         NodeDeps {
             compute: ComputePool::with_threads(NonZeroUsize::MIN, 4096).unwrap(),
             log: Arc::new(server.log.clone()),
@@ -247,7 +251,7 @@ impl TestCluster {
             cache: Some(Arc::new(MemoryDisk::new())),
             activity: None,
             pump: CommitMode::Thread,
-            store: Store::with_object_store(Arc::new(TestBucket(self.bucket.clone())), &patience, deps),
+            store: Store::with_object_store(Arc::new(TestBucket(self.bucket.clone())), &storage, deps),
             net: Arc::new(FaultNet {
                 web: Arc::clone(&self.web),
                 name: name.to_owned(),

@@ -49,12 +49,12 @@ impl TestServer {
     pub fn start_on(change: impl FnOnce(&mut ServerConfig), other: impl FnOnce(&mut NodeDeps)) -> Self {
         let folder = TempDir::new().unwrap();
         let mut config = ServerConfig {
-            listen: "127.0.0.1:0".to_owned(),
-            data: folder.path().to_owned(),
+            http_listen_address: "127.0.0.1:0".to_owned(),
+            data_dir: folder.path().to_owned(),
             ..ServerConfig::default()
         };
-        config.log.reserve = ByteSize::bytes(0);
-        config.ingester.shards = 1;
+        config.wal.min_free_bytes = ByteSize::bytes(0);
+        config.ingester.single_node_shards = 1;
         change(&mut config);
         let runtime = Runtime::new().unwrap();
         let overrides = LimitOverrides::new(config.limits.clone());

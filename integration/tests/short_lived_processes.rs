@@ -49,16 +49,16 @@ const REST: u64 = 64 << 20;
 
 /// Settings so small that whatever grows with the number of processes grows out of them.
 fn small(config: &mut ServerConfig) {
-    config.ingester.cut.max_bytes = HEAD;
-    config.ingester.cut.kept = ByteSize::mib(8);
-    config.ingester.unregistered = HEADS;
-    config.querier.answer = ByteSize::mib(128);
-    config.querier.answers = ByteSize::mib(128);
-    config.querier.kept_answers = ByteSize::mib(8);
-    config.querier.adhoc_profiles = 0;
-    config.store_gateway.reading = ByteSize::mib(64);
-    config.store_gateway.parts = ByteSize::mib(16);
-    config.store_gateway.answers = ByteSize::mib(16);
+    config.ingester.flush.max_head_bytes = HEAD;
+    config.ingester.flush.max_retained_bytes = ByteSize::mib(8);
+    config.ingester.max_unflushed_bytes = HEADS;
+    config.querier.max_result_bytes = ByteSize::mib(128);
+    config.querier.max_inflight_result_bytes = ByteSize::mib(128);
+    config.querier.results_cache_bytes = ByteSize::mib(8);
+    config.querier.adhoc.max_profiles_per_tenant = 0;
+    config.store_gateway.max_inflight_block_bytes = ByteSize::mib(64);
+    config.store_gateway.block_cache_bytes = ByteSize::mib(16);
+    config.store_gateway.partial_cache_bytes = ByteSize::mib(16);
 }
 
 /// What those settings allow a query to leave in memory, or to take there.
@@ -66,13 +66,13 @@ fn allowed(config: &ServerConfig) -> u64 {
     let ServerConfig { querier, store_gateway, .. } = config;
     let rooms = [
         // An answer, and as much again to be shown.
-        querier.answers,
-        querier.answers,
-        querier.kept_answers,
-        querier.diagnostics,
-        store_gateway.reading,
-        store_gateway.parts,
-        store_gateway.answers,
+        querier.max_inflight_result_bytes,
+        querier.max_inflight_result_bytes,
+        querier.results_cache_bytes,
+        querier.diagnostics_bytes,
+        store_gateway.max_inflight_block_bytes,
+        store_gateway.block_cache_bytes,
+        store_gateway.partial_cache_bytes,
     ];
     rooms.iter().map(|room| room.get()).sum::<u64>() + WAITING
 }

@@ -121,7 +121,7 @@ impl<'a> VoterAttempts<'a> {
         let message = if self.tried.is_empty() {
             format!(
                 "no metastore voter was found within {limit}: gossip tells of no node with the role metastore; \
-                 start one, or check cluster.seeds"
+                 start one, or check cluster.seed_nodes"
             )
         } else {
             let reason = |status: &Status| {

@@ -1,4 +1,5 @@
-//! How much memory a question takes beside what its budget allows: `querier.answer`, and as much again to be shown.
+//! How much memory a question takes beside what its budget allows: `querier.max_result_bytes`, and as much
+//! again to be shown.
 //!
 //! Sources answer with trees that have no function in common, so that the whole is as large as all of them together. What
 //! they answer lies packed in memory before it is asked for, as it comes from other nodes. The peak is that of the whole
@@ -87,7 +88,7 @@ async fn run() {
     let all: Vec<Vec<u8>> = (1..=most as u64).map(packed).collect();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let budget = ByteSize::mib(BUDGET);
-    println!("trees of {STACKS} stacks, querier.answer = {budget}");
+    println!("trees of {STACKS} stacks, querier.max_result_bytes = {budget}");
     for sources in SOURCES {
         let deps = QuerierDeps {
             sources: Arc::new(Packed(all[..sources].into())),
@@ -95,7 +96,8 @@ async fn run() {
             clock: Clock::system(),
             compute: ComputePool::with_threads(threads, 64).unwrap(),
         };
-        let querier = Querier::new(QuerierConfig { answer: budget, ..QuerierConfig::default() }, deps);
+        let querier =
+            Querier::new(QuerierConfig { max_result_bytes: budget, ..QuerierConfig::default() }, deps);
         let request = SelectMergeStacktracesRequest {
             profile_type_id: TYPE.to_owned(),
             label_selector: "{}".to_owned(),

@@ -102,7 +102,7 @@ impl Querier {
 impl AdhocProfileService {
     /// Returns the maximum size of an upload's body: a profile in base64, and its name.
     pub fn body_limit(&self) -> ByteSize {
-        let largest = self.querier.config.adhoc_profile.get();
+        let largest = self.querier.config.adhoc.max_profile_bytes.get();
         ByteSize::bytes(largest.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024))
     }
 
@@ -264,12 +264,13 @@ impl AdhocProfileService {
         turn: &QueryPermit,
     ) -> Result<(AdhocProfile, Profile), Status> {
         let upload = self.find_profile(first_tenant(reader), id).await?;
-        let limit = self.querier.config.adhoc_profile;
+        let limit = self.querier.config.adhoc.max_profile_bytes;
         if upload.size > limit.get() {
             let size = upload.size;
             let name = &upload.name;
-            let message =
-                format!("profile {name:?} has {size} bytes, the limit is {limit} (querier.adhoc_profile)");
+            let message = format!(
+                "profile {name:?} has {size} bytes, the limit is {limit} (querier.adhoc.max_profile_bytes)"
+            );
             return Err(invalid_argument(message));
         }
         let bytes =
@@ -294,19 +295,19 @@ impl AdhocProfileService {
     }
 
     fn not_found_error(&self, id: &str) -> Status {
-        let most = self.querier.config.adhoc_profiles;
+        let most = self.querier.config.adhoc.max_profiles_per_tenant;
         let shown: String = id.chars().take(MAX_SHOWN_ID_CHARS).collect();
         let message = format!(
-            "there is no profile {shown:?}, or it made room for newer ones: {most} are kept (querier.adhoc_profiles)"
+            "there is no profile {shown:?}, or it made room for newer ones: {most} are kept (querier.adhoc.max_profiles_per_tenant)"
         );
         Status::new(ErrorCode::NotFound, message)
     }
 
     /// Returns the maximum number of profiles. Fails if ad hoc profiles are disabled.
     fn max_profiles(&self) -> Result<usize, Status> {
-        match self.querier.config.adhoc_profiles {
+        match self.querier.config.adhoc.max_profiles_per_tenant {
             0 => {
-                let message = "no profiles are kept that are uploaded by hand; set querier.adhoc_profiles";
+                let message = "no profiles are kept that are uploaded by hand; set querier.adhoc.max_profiles_per_tenant";
                 Err(Status::new(ErrorCode::Unimplemented, message))
             }
             most => Ok(most),
@@ -317,7 +318,7 @@ impl AdhocProfileService {
     async fn open(&self, reader: &QueryContext, bytes: Bytes, turn: &QueryPermit) -> Result<Profile, Status> {
         self.max_profiles()?;
         turn.charge(first_tenant(reader), bytes.len() as u64);
-        let limit = self.querier.config.adhoc_profile;
+        let limit = self.querier.config.adhoc.max_profile_bytes;
         // Reserves memory for the maximum decompressed size, then for the actual size.
         let mut taken = self.querier.response_budget_for(reader).reserve(limit.as_usize())?;
         let raw = self.querier.compute_on_pool(reader, move || decode::inflate(&bytes, limit)).await??;

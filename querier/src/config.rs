@@ -16,49 +16,63 @@ pub(crate) const DECODED_SIZE_FACTOR: usize = 8;
 #[serde(default, deny_unknown_fields)]
 pub struct QuerierConfig {
     /// Memory of one query result, and as much again for its rendering. Example: `512MiB`.
-    pub answer: ByteSize,
+    pub max_result_bytes: ByteSize,
     /// Memory of all results in progress together, each until its last byte is sent. One tenant among others
     /// may use at most half of it. Example: `2GiB`.
-    pub answers: ByteSize,
+    pub max_inflight_result_bytes: ByteSize,
     /// Memory of cached results that depend on blocks only. An equal request returns them while they are
     /// still valid. 0 disables the cache. Example: `64MiB`.
-    pub kept_answers: ByteSize,
+    pub results_cache_bytes: ByteSize,
     /// Maximum number of async queries of a tenant that run at once. 0 disables them: such requests then wait
     /// for the result as usual. Example: `5`.
-    pub background_queries: usize,
+    pub max_async_queries_per_tenant: usize,
     /// Memory of all stored results of async queries together. One tenant may use at most half of it. At most
-    /// half of `answers` is used. Example: `256MiB`.
-    pub background_answers: ByteSize,
+    /// half of `max_inflight_result_bytes` is used. Example: `256MiB`.
+    pub async_results_bytes: ByteSize,
     /// Memory of diagnostics records, for clients that request them. One tenant may use at most half of it. 0
     /// disables them. Example: `4MiB`.
-    pub diagnostics: ByteSize,
-    /// Maximum number of ad hoc profiles of each tenant. The newest replaces the oldest. 0 rejects uploads.
-    /// Example: `100`.
-    pub adhoc_profiles: usize,
-    /// Maximum decompressed size of an ad hoc profile: at most an eighth of `answer`. Example: `16MiB`.
-    pub adhoc_profile: ByteSize,
+    pub diagnostics_bytes: ByteSize,
+    /// Limits of ad hoc profiles, which users upload by hand.
+    pub adhoc: AdhocConfig,
     /// Maximum number of concurrent queries. Others wait, and tenants that have read less lately go first.
     /// One tenant among others gets at most half of them. Example: `64`.
-    pub concurrent_queries: usize,
+    pub max_concurrent: usize,
     /// Maximum percentage of store-gateway calls that are hedged: sent to a second gateway while the first is
     /// slow. 0 disables hedging. Example: `10`.
-    pub hedged_percent: u8,
+    pub hedging_max_percent: u8,
+}
+
+/// Limits of ad hoc profiles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdhocConfig {
+    /// Maximum number of ad hoc profiles of each tenant. The newest replaces the oldest. 0 rejects uploads.
+    /// Example: `100`.
+    pub max_profiles_per_tenant: usize,
+    /// Maximum decompressed size of an ad hoc profile, at most an eighth of `querier.max_result_bytes`.
+    /// Example: `16MiB`.
+    pub max_profile_bytes: ByteSize,
 }
 
 impl Default for QuerierConfig {
     fn default() -> Self {
         QuerierConfig {
-            answer: ByteSize::mib(512),
-            answers: ByteSize::mib(2048),
-            kept_answers: ByteSize::mib(64),
-            background_queries: 0,
-            background_answers: ByteSize::mib(256),
-            diagnostics: ByteSize::mib(4),
-            adhoc_profiles: 100,
-            adhoc_profile: ByteSize::mib(16),
-            concurrent_queries: 64,
-            hedged_percent: 10,
+            max_result_bytes: ByteSize::mib(512),
+            max_inflight_result_bytes: ByteSize::mib(2048),
+            results_cache_bytes: ByteSize::mib(64),
+            max_async_queries_per_tenant: 0,
+            async_results_bytes: ByteSize::mib(256),
+            diagnostics_bytes: ByteSize::mib(4),
+            adhoc: AdhocConfig::default(),
+            max_concurrent: 64,
+            hedging_max_percent: 10,
         }
+    }
+}
+
+impl Default for AdhocConfig {
+    fn default() -> Self {
+        Self { max_profiles_per_tenant: 100, max_profile_bytes: ByteSize::mib(16) }
     }
 }
 
@@ -74,18 +88,18 @@ pub struct QuerierConfigError {
 impl QuerierConfig {
     /// Rejects settings that permit requests which would always fail.
     pub fn check(&self) -> Result<(), QuerierConfigError> {
-        let memory = self.adhoc_profile.get().saturating_mul(DECODED_SIZE_FACTOR as u64);
-        if self.adhoc_profiles > 0 && memory > self.answer.get() {
-            let most = self.answer.get() / DECODED_SIZE_FACTOR as u64;
+        let memory = self.adhoc.max_profile_bytes.get().saturating_mul(DECODED_SIZE_FACTOR as u64);
+        if self.adhoc.max_profiles_per_tenant > 0 && memory > self.max_result_bytes.get() {
+            let most = self.max_result_bytes.get() / DECODED_SIZE_FACTOR as u64;
             let memory = ByteSize::bytes(memory);
             let reason = format!(
-                "profiles of {} take up to {memory} when they are read, and querier.answer is {}; write {} or less, or raise \
-                 querier.answer",
-                self.adhoc_profile,
-                self.answer,
+                "profiles of {} take up to {memory} when they are read, and querier.max_result_bytes is {}; write {} or less, or raise \
+                 querier.max_result_bytes",
+                self.adhoc.max_profile_bytes,
+                self.max_result_bytes,
                 ByteSize::bytes(most)
             );
-            return Err(QuerierConfigError { setting: "querier.adhoc_profile", reason });
+            return Err(QuerierConfigError { setting: "querier.adhoc.max_profile_bytes", reason });
         }
         Ok(())
     }
@@ -93,14 +107,17 @@ impl QuerierConfig {
     /// Returns the byte limit of stored async results. The rest of the budget stays available for other
     /// results.
     pub(crate) fn async_result_bytes(&self) -> usize {
-        self.background_answers.as_usize().min(self.answers.as_usize() / 2)
+        self.async_results_bytes.as_usize().min(self.max_inflight_result_bytes.as_usize() / 2)
     }
 
     /// Returns the budget for results. A result and its rendering hold memory until the response is sent.
     pub fn response_budget(&self) -> Arc<ResultBudget> {
         ResultBudget::new(
-            BudgetLimit { limit: self.answer, setting: "querier.answer" },
-            BudgetLimit { limit: self.answers, setting: "querier.answers" },
+            BudgetLimit { limit: self.max_result_bytes, setting: "querier.max_result_bytes" },
+            BudgetLimit {
+                limit: self.max_inflight_result_bytes,
+                setting: "querier.max_inflight_result_bytes",
+            },
         )
     }
 }
@@ -111,14 +128,15 @@ mod tests {
 
     #[test]
     fn profiles_that_are_taken_can_be_read() {
-        let checked = |answer, adhoc_profile, adhoc_profiles| {
-            let config = QuerierConfig { answer, adhoc_profile, adhoc_profiles, ..QuerierConfig::default() };
+        let checked = |max_result_bytes, max_profile_bytes, max_profiles_per_tenant| {
+            let adhoc = AdhocConfig { max_profiles_per_tenant, max_profile_bytes };
+            let config = QuerierConfig { max_result_bytes, adhoc, ..QuerierConfig::default() };
             config.check().map_err(|error| (error.setting, error.to_string()))
         };
         assert_eq!(QuerierConfig::default().check(), Ok(()));
         assert_eq!(checked(ByteSize::mib(512), ByteSize::mib(64), 1), Ok(()));
         let (setting, refused) = checked(ByteSize::mib(512), ByteSize::mib(100), 1).unwrap_err();
-        assert_eq!(setting, "querier.adhoc_profile");
+        assert_eq!(setting, "querier.adhoc.max_profile_bytes");
         assert!(
             refused.contains("take up to 800MiB") && refused.contains("write 64MiB or less"),
             "{refused}"

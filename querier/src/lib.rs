@@ -51,7 +51,7 @@ pub use async_query::background::{AsyncQueryProgress, AsyncQueryReport, AsyncQue
 pub use async_query::peer_queriers::{PeerQueriers, QuerierClusterDeps};
 pub use async_query::query_handle::{PeerRequest, QueryHandleId};
 pub use companion::TenantSettings;
-pub use config::{QuerierConfig, QuerierConfigError};
+pub use config::{AdhocConfig, QuerierConfig, QuerierConfigError};
 pub use context::quarantine::{CrashCause, CrashedQuery, QuarantineStats};
 pub use context::query_context::{MAX_TENANTS_PER_REQUEST, QueryContext, TenantsError};
 pub use context::result_cache::ResultCacheStats;
@@ -203,14 +203,14 @@ impl Querier {
     pub fn new(config: QuerierConfig, deps: QuerierDeps) -> Self {
         let words = QueueNames {
             questions: "queries",
-            setting: "querier.concurrent_queries",
+            setting: "querier.max_concurrent",
             of_tenant: "limits.max_concurrent_queries",
         };
-        let turns = QueryQueue::new(config.concurrent_queries, words);
+        let turns = QueryQueue::new(config.max_concurrent, words);
         let room = config.response_budget();
         let quarantine = Arc::default();
         let twice = Arc::default();
-        let answers = Arc::new(ResultCache::new(config.kept_answers));
+        let answers = Arc::new(ResultCache::new(config.results_cache_bytes));
         let left_out = Arc::default();
         Querier { deps, config, room, answers, turns, quarantine, twice, left_out, standing: None }
     }
@@ -316,14 +316,14 @@ impl Querier {
         let turn = clock.timeout(all, self.turns.acquire(reader.tenants(), most)).await;
         let turn = turn.map_err(|_| {
             late(
-                ": it waited for its turn (querier.concurrent_queries, limits.max_concurrent_queries); ask again later",
+                ": it waited for its turn (querier.max_concurrent, limits.max_concurrent_queries); ask again later",
             )
         })??;
         // Results of another tenant may exceed its share of the memory if this tenant has only just arrived.
         let room = self.response_budget_for(reader);
         let fair = clock.timeout(left(), room.wait_for_fair_share()).await;
         fair.map_err(|_| {
-            late(": it waited for memory that another tenant holds (querier.answers); ask again later")
+            late(": it waited for memory that another tenant holds (querier.max_inflight_result_bytes); ask again later")
         })?;
         reader.mark_planned();
         let done = clock.timeout(left(), work(turn)).await;

@@ -278,7 +278,7 @@ async fn two_are_laid_over_each_other() {
 
 #[tokio::test]
 async fn the_oldest_makes_room() {
-    let (place, hand) = place(|config| config.adhoc_profiles = 3);
+    let (place, hand) = place(|config| config.adhoc.max_profiles_per_tenant = 3);
     let mut ids = Vec::new();
     for at in 0..5 {
         ids.push(upload(&place, &at.to_string(), b"main 1\n").await.expect("kept").id);
@@ -297,7 +297,8 @@ async fn the_oldest_goes_when_the_new_one_is_safe() {
         Arc::new(Odd { memory, full: AtomicBool::new(false), together: Barrier::new(together) })
     };
     let shelf = odd(1);
-    let (place, hand) = place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc_profiles = 1);
+    let (place, hand) =
+        place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc.max_profiles_per_tenant = 1);
     upload(&place, "old", b"main 1\n").await.expect("kept");
     hand.advance(Duration::from_millis(1));
     shelf.full.store(true, Ordering::Relaxed);
@@ -308,7 +309,7 @@ async fn the_oldest_goes_when_the_new_one_is_safe() {
     assert_eq!(names(&place, "a").await, ["new"]);
     // Those that come at once.
     let shelf = odd(3);
-    let (place, _) = place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc_profiles = 2);
+    let (place, _) = place_on(Arc::<Odd>::clone(&shelf), |config| config.adhoc.max_profiles_per_tenant = 2);
     let kept = tokio::join!(
         upload(&place, "1", b"main 1\n"),
         upload(&place, "2", b"main 1\n"),
@@ -322,7 +323,7 @@ async fn the_oldest_goes_when_the_new_one_is_safe() {
 async fn whoever_shows_one_waits_for_a_turn() {
     let shelf =
         Arc::new(Odd { memory: Memory::default(), full: AtomicBool::new(false), together: Barrier::new(2) });
-    let (place, hand) = place_on(Arc::<Odd>::clone(&shelf), |config| config.concurrent_queries = 1);
+    let (place, hand) = place_on(Arc::<Odd>::clone(&shelf), |config| config.max_concurrent = 1);
     let (first, second, ()) =
         tokio::join!(upload(&place, "1", b"main 1\n"), upload(&place, "2", b"main 1\n"), async {
             // One waits for another one at the shelf, who waits for a turn.
@@ -335,7 +336,7 @@ async fn whoever_shows_one_waits_for_a_turn() {
 
 #[tokio::test]
 async fn each_tenant_has_its_own() {
-    let (place, _) = place(|config| config.adhoc_profiles = 1);
+    let (place, _) = place(|config| config.adhoc.max_profiles_per_tenant = 1);
     let id = upload(&place, "mine", b"main 1\n").await.expect("kept").id;
     assert_eq!(get(&place, "b", &id, None).await.expect_err("another's").code, ErrorCode::NotFound);
     assert!(names(&place, "b").await.is_empty());
@@ -347,13 +348,13 @@ async fn each_tenant_has_its_own() {
 
 #[tokio::test]
 async fn what_cannot_be_kept_is_refused_in_words() {
-    let (place, _) = place(|config| config.adhoc_profile = ByteSize::kib(1));
+    let (place, _) = place(|config| config.adhoc.max_profile_bytes = ByteSize::kib(1));
     for (name, bytes, code, words) in [
         ("", &b"main 1\n"[..], ErrorCode::Invalid, "name of a profile has 0 bytes"),
         (&"x".repeat(151), b"main 1\n", ErrorCode::Invalid, "write one of 1 to 150"),
         ("a", b"", ErrorCode::Invalid, "upload pprof"),
         ("a", b"{}", ErrorCode::Invalid, "JSON"),
-        ("a", &[b'a'; 2_000], ErrorCode::TooLarge, "querier.adhoc_profile"),
+        ("a", &[b'a'; 2_000], ErrorCode::TooLarge, "querier.adhoc.max_profile_bytes"),
     ] {
         let refused = upload(&place, name, bytes).await.expect_err(words);
         assert!(refused.code == code && refused.message.contains(words), "{refused}");
@@ -386,12 +387,18 @@ async fn what_cannot_be_kept_is_refused_in_words() {
 
 #[tokio::test]
 async fn reading_one_takes_room_that_is_bounded() {
-    let (place, _) = place(|config| config.answers = ByteSize::mib(15));
+    let (place, _) = place(|config| config.max_inflight_result_bytes = ByteSize::mib(15));
     let refused = upload(&place, "a", b"main 1\n").await.expect_err("no room");
-    assert!(refused.code == ErrorCode::Exhausted && refused.message.contains("querier.answers"), "{refused}");
-    let (place, _) = self::place(|config| config.adhoc_profiles = 0);
+    assert!(
+        refused.code == ErrorCode::Exhausted && refused.message.contains("querier.max_inflight_result_bytes"),
+        "{refused}"
+    );
+    let (place, _) = self::place(|config| config.adhoc.max_profiles_per_tenant = 0);
     let refused = upload(&place, "a", b"main 1\n").await.expect_err("it is off");
-    assert!(refused.code == ErrorCode::Unimplemented && refused.message.contains("querier.adhoc_profiles"));
+    assert!(
+        refused.code == ErrorCode::Unimplemented
+            && refused.message.contains("querier.adhoc.max_profiles_per_tenant")
+    );
 }
 
 /// Of each type of each real profile what is shown is what is in it.

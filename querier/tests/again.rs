@@ -266,7 +266,7 @@ async fn what_limits_leave_out_by_then_is_not_given_again() {
 
 #[tokio::test]
 async fn without_memory_for_it_nothing_is_kept() {
-    let config = QuerierConfig { kept_answers: ByteSize::bytes(0), ..QuerierConfig::default() };
+    let config = QuerierConfig { results_cache_bytes: ByteSize::bytes(0), ..QuerierConfig::default() };
     let setup = Setup::of(config, TenantLimits::default());
     setup.total("a").await;
     setup.total("a").await;

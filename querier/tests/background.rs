@@ -38,8 +38,11 @@ impl DataSources for One {
     }
 }
 
-fn querier(background_queries: usize) -> Querier {
-    querier_of(1, QuerierConfig { background_queries, ..QuerierConfig::default() })
+fn querier(max_async_queries: usize) -> Querier {
+    querier_of(
+        1,
+        QuerierConfig { max_async_queries_per_tenant: max_async_queries, ..QuerierConfig::default() },
+    )
 }
 
 /// Over so many functions that `main` calls.
@@ -131,7 +134,14 @@ async fn what_runs_in_the_background_answers_as_at_once() {
 async fn an_answer_that_is_kept_takes_the_room_of_its_bytes() {
     let with_room = |bytes| {
         let answers = ByteSize::bytes(bytes);
-        querier_of(100, QuerierConfig { answers, background_queries: 1, ..QuerierConfig::default() })
+        querier_of(
+            100,
+            QuerierConfig {
+                max_inflight_result_bytes: answers,
+                max_async_queries_per_tenant: 1,
+                ..QuerierConfig::default()
+            },
+        )
     };
     let at_once = async |querier: &Querier| {
         let asker = QueryContext::for_tenant(TenantId::anonymous());
@@ -224,8 +234,9 @@ impl PeerQueriers for Fleet {
 async fn whichever_querier_is_asked_asks_the_one_that_runs_the_query() {
     let fleet = Arc::<Fleet>::default();
     // One of them runs none itself.
-    for (node, background_queries) in [(1, 2), (2, 0)] {
-        let config = QuerierConfig { background_queries, ..QuerierConfig::default() };
+    for (node, max_async_queries) in [(1, 2), (2, 0)] {
+        let config =
+            QuerierConfig { max_async_queries_per_tenant: max_async_queries, ..QuerierConfig::default() };
         let querier = querier_at(node, Some(Arc::<Fleet>::clone(&fleet)), 1, config);
         fleet.0.lock().insert(node, querier);
     }

@@ -98,7 +98,7 @@ fn querier(diagnostics: ByteSize) -> (Querier, ManualClock) {
     let overrides = LimitOverrides::new(TenantLimits::default());
     let deps = QuerierDeps { sources: Arc::new(sources), overrides, clock, compute: ComputePool::inline() };
     let place = QuerierClusterDeps { node: 7, others: None, tasks, random: Random::from_seed(1) };
-    let config = QuerierConfig { diagnostics, ..QuerierConfig::default() };
+    let config = QuerierConfig { diagnostics_bytes: diagnostics, ..QuerierConfig::default() };
     (Querier::new(config, deps).with_cluster(place), hand)
 }
 

@@ -481,7 +481,7 @@ async fn who_only_waited_for_a_turn_is_told_so() {
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let make = |_| QueryPlan { remote: vec![Arc::new(Silent)], ..QueryPlan::default() };
     let plans = Arc::new(Plans { made: AtomicUsize::new(0), make });
-    let config = QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() };
+    let config = QuerierConfig { max_concurrent: 1, ..QuerierConfig::default() };
     let querier = querier_by(clock.clone(), config, plans);
     let ask = async |seconds| {
         let reader = QueryContext::parse("acme").expect("a tenant");
@@ -531,8 +531,14 @@ async fn answers_that_are_damaged_or_break_off_are_refused() {
 #[tokio::test]
 async fn answers_of_peers_take_room() {
     for (config, named) in [
-        (QuerierConfig { answer: ByteSize::bytes(100), ..QuerierConfig::default() }, "querier.answer)"),
-        (QuerierConfig { answers: ByteSize::bytes(300), ..QuerierConfig::default() }, "querier.answers)"),
+        (
+            QuerierConfig { max_result_bytes: ByteSize::bytes(100), ..QuerierConfig::default() },
+            "querier.max_result_bytes)",
+        ),
+        (
+            QuerierConfig { max_inflight_result_bytes: ByteSize::bytes(300), ..QuerierConfig::default() },
+            "querier.max_inflight_result_bytes)",
+        ),
     ] {
         let outcome = ask_within(config, |_| QueryPlan { sources: Vec::new(), ..with(two_shards()) }).await;
         let refused = outcome.answer.expect_err("it is larger");

@@ -138,8 +138,14 @@ async fn what_is_fetched_is_open_a_few_at_a_time() {
 #[tokio::test]
 async fn an_answer_that_takes_too_much_is_refused() {
     for (config, named) in [
-        (QuerierConfig { answer: ByteSize::bytes(100), ..QuerierConfig::default() }, "querier.answer)"),
-        (QuerierConfig { answers: ByteSize::bytes(500), ..QuerierConfig::default() }, "querier.answers)"),
+        (
+            QuerierConfig { max_result_bytes: ByteSize::bytes(100), ..QuerierConfig::default() },
+            "querier.max_result_bytes)",
+        ),
+        (
+            QuerierConfig { max_inflight_result_bytes: ByteSize::bytes(500), ..QuerierConfig::default() },
+            "querier.max_inflight_result_bytes)",
+        ),
     ] {
         let refused = total_of(config, Arc::new(ByTenant), "many").await.expect_err("it is larger");
         assert!(refused.message.contains(named), "{refused}");
@@ -236,7 +242,12 @@ async fn who_leaves_stops_what_is_read() {
             QuerierDeps { sources: Arc::new(sources.clone()), overrides, clock, compute: compute.clone() };
         let (answer, answers) = (ByteSize::bytes(answer), ByteSize::bytes(answers));
         Querier::new(
-            QuerierConfig { answer, answers, concurrent_queries: 1, ..QuerierConfig::default() },
+            QuerierConfig {
+                max_result_bytes: answer,
+                max_inflight_result_bytes: answers,
+                max_concurrent: 1,
+                ..QuerierConfig::default()
+            },
             deps,
         )
     };

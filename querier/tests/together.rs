@@ -144,8 +144,9 @@ fn refused((answer, _): (Result<SelectMergeStacktracesResponse, Status>, QueryCo
 
 #[tokio::test]
 async fn who_comes_after_a_plan_waits_for_the_next_together() {
-    for kept_answers in [ByteSize::bytes(0), ByteSize::mib(1)] {
-        let setup = Setup::of(QuerierConfig { kept_answers, ..QuerierConfig::default() });
+    for results_cache in [ByteSize::bytes(0), ByteSize::mib(1)] {
+        let setup =
+            Setup::of(QuerierConfig { results_cache_bytes: results_cache, ..QuerierConfig::default() });
         let first = setup.asks(reader(), 8).await;
         // Something is stored, and whoever comes now may know of it.
         setup.slow.value.store(200, Ordering::SeqCst);
@@ -161,7 +162,7 @@ async fn who_comes_after_a_plan_waits_for_the_next_together() {
 
 #[tokio::test]
 async fn who_waits_for_a_turn_has_others_wait_along() {
-    let setup = Setup::of(QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() });
+    let setup = Setup::of(QuerierConfig { max_concurrent: 1, ..QuerierConfig::default() });
     setup.slow.lacks.store(true, Ordering::SeqCst);
     let other = setup.asks(reader(), 9).await;
     let equal = setup.all(10).await;
@@ -195,7 +196,7 @@ async fn who_leaves_leaves_the_others_their_answer() {
 
 #[tokio::test]
 async fn what_fails_fails_for_all_who_share_it() {
-    let setup = Setup::of(QuerierConfig { concurrent_queries: 1, ..QuerierConfig::default() });
+    let setup = Setup::of(QuerierConfig { max_concurrent: 1, ..QuerierConfig::default() });
     setup.slow.fails.store(true, Ordering::SeqCst);
     let other = setup.asks(reader(), 9).await;
     let equal = setup.all(5).await;

@@ -168,12 +168,12 @@ async fn a_million_values_are_answered_within_the_budget() {
     is(ask(QuerierConfig::default(), "pod-0400", 0).await.expect("some"), 400_000..401_000, false);
     // What does not fit is refused, and says with which numbers; less of it is answered in the same room.
     let small = || QuerierConfig {
-        answer: ByteSize::mib(16),
-        answers: ByteSize::mib(64),
+        max_result_bytes: ByteSize::mib(16),
+        max_inflight_result_bytes: ByteSize::mib(64),
         ..QuerierConfig::default()
     };
     let refused = ask(small(), "", 0).await.expect_err("it takes more");
     assert_eq!(refused.code, ErrorCode::Invalid);
-    assert!(refused.message.contains("the limit is 16MiB (querier.answer)"), "{refused}");
+    assert!(refused.message.contains("the limit is 16MiB (querier.max_result_bytes)"), "{refused}");
     is(ask(small(), "", 1_000).await.expect("the first"), 0..1_000, true);
 }

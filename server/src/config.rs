@@ -1,6 +1,7 @@
 //! Settings of a server. Every setting has a default.
 
 mod cluster;
+mod metastore;
 mod target;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::maintenance::retention_worker::RetentionConfig;
 
 pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
+pub use metastore::MetastoreConfig;
 pub use target::TargetRoles;
 
 /// Root of all settings.
@@ -25,9 +27,9 @@ pub struct ServerConfig {
     /// and store-gateway. Example: `ingester`.
     pub target: TargetRoles,
     /// Address for clients. Example: `0.0.0.0:4040`.
-    pub listen: String,
+    pub http_listen_address: String,
     /// Data folder of this node. Example: `/var/lib/athanor`.
-    pub data: PathBuf,
+    pub data_dir: PathBuf,
     /// File with the token for administration pages: `/config`, `/shards`, `/members` and
     /// `/debug/pprof/profile`. Without a token, only a server that listens on loopback alone serves them.
     /// Example: `/etc/athanor/admin-token`.
@@ -40,7 +42,7 @@ pub struct ServerConfig {
     pub multitenancy_enabled: bool,
     /// Memory budget for all request bodies. With several tenants, one tenant has at most half of it.
     /// Example: `512MiB`.
-    pub request_bytes: ByteSize,
+    pub max_inflight_request_bytes: ByteSize,
     /// Maximum open connections. The default is three quarters of the process's open-file limit. It is less
     /// if that leaves fewer than 48 files to the server. Example: `2000`.
     pub max_connections: Option<u32>,
@@ -48,19 +50,19 @@ pub struct ServerConfig {
     /// connection with many open requests is rejected first. Example: `16384`.
     pub max_requests: u32,
     /// Time after SIGTERM during which the server still serves requests while `/ready` returns 503. Load
-    /// balancers then switch to other servers. It is a part of `drain`. Another signal ends it, and Ctrl-C
-    /// skips it. Example: `2s`.
+    /// balancers then switch to other servers. It is a part of `shutdown_timeout`. Another signal ends it,
+    /// and Ctrl-C skips it. Example: `2s`.
     #[serde(with = "duration_text")]
     pub shutdown_delay: Duration,
     /// Longest duration of a shutdown, from the signal on. The node transfers its leaderships and finishes
     /// its requests; a single-node server flushes its memory. After seven tenths, the server aborts open
     /// requests. Unflushed data stays in the log. Example: `10s`.
     #[serde(with = "duration_text")]
-    pub drain: Duration,
+    pub shutdown_timeout: Duration,
     /// Retention period of blocks. Their age counts from the later of their data's time and the time they
     /// were stored. 0s keeps them for ever. Example: `31d`.
     #[serde(with = "duration_text")]
-    pub retention: Duration,
+    pub retention_period: Duration,
     /// Largest share of all blocks that retention removes per hour, in percent. It limits the harm of a wrong
     /// clock or setting. Blocks that expire at an even pace are always removed. `athanor retention apply`
     /// removes the rest at once. Example: `5`.
@@ -70,14 +72,16 @@ pub struct ServerConfig {
     #[serde(with = "duration_text")]
     pub deletion_delay: Duration,
     /// File with limit overrides by tenant. Example: `/etc/athanor/overrides.yaml`.
-    pub runtime_config: Option<PathBuf>,
+    pub runtime_config_file: Option<PathBuf>,
     /// Settings of the cluster; a single-node server needs none.
     pub cluster: ClusterConfig,
-    /// Settings of the node's log.
-    pub log: NodeLogConfig,
-    /// Bucket of the blocks. The default is a folder below `data`.
+    /// Settings of the metastore.
+    pub metastore: MetastoreConfig,
+    /// Settings of the node's write-ahead log.
+    pub wal: WalConfig,
+    /// Bucket of the blocks. The default is a folder below `data_dir`.
     pub storage: athanor_storage::StorageConfig,
-    /// Ports that accept only OpenTelemetry exports; `listen` accepts them as well.
+    /// Ports that accept only OpenTelemetry exports; `http_listen_address` accepts them as well.
     pub otlp: OtlpListenerConfig,
     /// Settings of the distributor.
     pub distributor: athanor_distributor::DistributorConfig,
@@ -100,13 +104,13 @@ pub struct ServerConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct OtlpListenerConfig {
     /// Address for gRPC exporters; not bound by default. Example: `0.0.0.0:4317`.
-    pub grpc_listen: Option<String>,
+    pub grpc_listen_address: Option<String>,
     /// Address for HTTP exporters; not bound by default. Example: `0.0.0.0:4318`.
-    pub http_listen: Option<String>,
+    pub http_listen_address: Option<String>,
 }
 
-/// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `log.reserve` of its disk
-/// free.
+/// Quotas of uploads over all tenants. Uploads to a local bucket also leave twice `wal.min_free_bytes` of its
+/// disk free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UploadQuotaConfig {
@@ -119,37 +123,38 @@ pub struct UploadQuotaConfig {
 /// Settings of the node's write-ahead log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct NodeLogConfig {
+pub struct WalConfig {
     /// Maximum size of a segment file. The first segments have 2MiB; new ones grow with the unflushed data.
     /// Example: `64MiB`.
-    pub segment: ByteSize,
+    pub segment_bytes: ByteSize,
     /// Segment files that are prepared ahead. Example: `4`.
-    pub spares: u32,
+    pub preallocated_segments: u32,
     /// Free disk space below which the server rejects profiles. Below twice this space it rejects debug
     /// information and manual uploads to a local bucket. Example: `512MiB`.
-    pub reserve: ByteSize,
+    pub min_free_bytes: ByteSize,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             target: TargetRoles::default(),
-            listen: "127.0.0.1:4040".to_owned(),
-            data: PathBuf::from("athanor-data"),
+            http_listen_address: "127.0.0.1:4040".to_owned(),
+            data_dir: PathBuf::from("athanor-data"),
             admin_token_file: None,
             allowed_hosts: Vec::new(),
             multitenancy_enabled: false,
-            request_bytes: ByteSize::mib(512),
+            max_inflight_request_bytes: ByteSize::mib(512),
             max_connections: None,
             max_requests: 16_384,
             shutdown_delay: Duration::from_secs(2),
-            drain: Duration::from_secs(10),
-            retention: Duration::from_secs(31 * 24 * 3600),
+            shutdown_timeout: Duration::from_secs(10),
+            retention_period: Duration::from_secs(31 * 24 * 3600),
             max_expired_percent: 5,
             deletion_delay: Duration::from_secs(12 * 3600),
-            runtime_config: None,
+            runtime_config_file: None,
             cluster: ClusterConfig::default(),
-            log: NodeLogConfig::default(),
+            metastore: MetastoreConfig::default(),
+            wal: WalConfig::default(),
             storage: athanor_storage::StorageConfig::default(),
             otlp: OtlpListenerConfig::default(),
             distributor: athanor_distributor::DistributorConfig::default(),
@@ -163,9 +168,13 @@ impl Default for ServerConfig {
     }
 }
 
-impl Default for NodeLogConfig {
+impl Default for WalConfig {
     fn default() -> Self {
-        Self { segment: ByteSize::mib(64), spares: 4, reserve: ByteSize::mib(512) }
+        Self {
+            segment_bytes: ByteSize::mib(64),
+            preallocated_segments: 4,
+            min_free_bytes: ByteSize::mib(512),
+        }
     }
 }
 
@@ -223,12 +232,13 @@ impl ServerConfig {
             athanor_ingester::find_relabel_errors(&self.limits).iter().map(|error| bad(error.setting, error)),
         );
         all.extend(self.querier.check().err().iter().map(|error| bad(error.setting, error)));
-        let of_cluster = self.cluster.problems();
-        let is_alone = of_cluster.is_empty() && self.cluster.is_single_node();
-        all.extend(of_cluster);
+        let mut cluster_errors = self.cluster.problems();
+        cluster_errors.extend(self.metastore.validate().err());
+        let is_alone = cluster_errors.is_empty() && self.cluster.is_single_node();
+        all.extend(cluster_errors);
         if is_alone && !self.target.is_all() {
             let reason = format!(
-                "a process that is only {} needs others beside it; say where they are with cluster.seeds, or run all",
+                "a process that is only {} needs others beside it; say where they are with cluster.seed_nodes, or run all",
                 self.target
             );
             all.push(SettingError { setting: "target", reason });
@@ -238,7 +248,7 @@ impl ServerConfig {
     }
 
     fn check_node(&self, problems: &mut SettingErrors) {
-        problems.add_if(self.data.as_os_str().is_empty(), "data", || {
+        problems.add_if(self.data_dir.as_os_str().is_empty(), "data_dir", || {
             "no folder is named; write for example athanor-data".to_owned()
         });
         problems.add_if(self.max_connections == Some(0), "max_connections", || {
@@ -247,51 +257,54 @@ impl ServerConfig {
         problems.add_if(self.max_requests == 0, "max_requests", || {
             "0 would serve nobody; write 1 or more".to_owned()
         });
-        let is_too_long = self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.drain;
+        let is_too_long =
+            self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.shutdown_timeout;
         problems.add_if(is_too_long, "shutdown_delay", || {
             let delay = format_duration(self.shutdown_delay);
-            let drain = format_duration(self.drain);
-            format!("{delay} is a part of drain, which is {drain}; write less, or a longer drain")
+            let timeout = format_duration(self.shutdown_timeout);
+            format!(
+                "{delay} is a part of shutdown_timeout, which is {timeout}; write less, or a longer timeout"
+            )
         });
         let percent = self.max_expired_percent;
         problems.add_if(!(1..=100).contains(&percent), "max_expired_percent", || {
-            format!("{percent} percent; write 1 to 100, or retention: 0s to keep blocks")
+            format!("{percent} percent; write 1 to 100, or retention_period: 0s to keep blocks")
         });
-        let shards = self.ingester.shards;
+        let shards = self.ingester.single_node_shards;
         let allowed = athanor_ingester::SHARD_COUNT_RANGE;
-        problems.add_if(!allowed.contains(&shards), "ingester.shards", || {
+        problems.add_if(!allowed.contains(&shards), "ingester.single_node_shards", || {
             format!("{shards} shards; write {} to {}", allowed.start(), allowed.end())
         });
-        let share = self.ingester.unregistered_share;
-        problems.add_if(!(1..=100).contains(&share), "ingester.unregistered_share", || {
+        let share = self.ingester.max_wal_disk_percent;
+        problems.add_if(!(1..=100).contains(&share), "ingester.max_wal_disk_percent", || {
             format!("{share} percent; write 1 to 100")
         });
     }
 
     fn check_disk(&self, problems: &mut SettingErrors) {
-        let segment = self.log.segment;
+        let segment = self.wal.segment_bytes;
         let least = athanor_consensus::log::MIN_SEGMENT_SIZE;
-        problems.add_if(segment < least, "log.segment", || {
+        problems.add_if(segment < least, "wal.segment_bytes", || {
             format!("segments of {segment} are too small, the least is {least}")
         });
-        let kept = self.store_gateway.disk;
-        let spare = self.store_gateway.disk_spare;
-        let reserve = self.log.reserve;
+        let kept = self.store_gateway.disk_cache_bytes;
+        let spare = self.store_gateway.disk_cache_min_free_bytes;
+        let reserve = self.wal.min_free_bytes;
         let keeps_profiles_out = self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve;
-        problems.add_if(keeps_profiles_out, "store_gateway.disk_spare", || {
+        problems.add_if(keeps_profiles_out, "store_gateway.disk_cache_min_free_bytes", || {
             format!(
-                "{spare} stays free, and with less than {reserve} free (log.reserve) profiles are refused: so what is kept of \
-                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk: 0B"
+                "{spare} stays free, and with less than {reserve} free (wal.min_free_bytes) profiles are refused: so what is kept of \
+                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk_cache_bytes: 0B"
             )
         });
     }
 
-    /// Returns the bucket's settings: the configured one, or a folder below `data`.
+    /// Returns the bucket's settings: the configured one, or a folder below `data_dir`.
     pub fn bucket(&self) -> athanor_storage::StorageConfig {
         let mut bucket = self.storage.clone();
         let named = bucket.memory || bucket.s3.is_some() || bucket.gcs.is_some() || bucket.azure.is_some();
         if bucket.local.is_none() && !named {
-            bucket.local = Some(self.data.join("bucket"));
+            bucket.local = Some(self.data_dir.join("bucket"));
         }
         bucket
     }
@@ -299,7 +312,7 @@ impl ServerConfig {
     /// Returns the settings of retention.
     pub(crate) fn retention(&self) -> RetentionConfig {
         RetentionConfig {
-            retention: self.retention,
+            retention: self.retention_period,
             max_expired_percent: self.max_expired_percent,
             deletion_delay: self.deletion_delay,
         }
@@ -309,7 +322,7 @@ impl ServerConfig {
     /// server rejects them before profiles.
     pub(crate) fn upload_bounds(&self) -> UploadLimits {
         UploadLimits {
-            min_free_bytes: ByteSize::bytes(self.log.reserve.get().saturating_mul(2)),
+            min_free_bytes: ByteSize::bytes(self.wal.min_free_bytes.get().saturating_mul(2)),
             max_debuginfo_bytes: self.uploads.max_debuginfo_bytes,
             max_adhoc_bytes: self.uploads.max_adhoc_bytes,
         }
@@ -318,9 +331,9 @@ impl ServerConfig {
     /// Returns the settings of the log.
     pub(crate) fn log(&self) -> athanor_consensus::log::LogConfig {
         athanor_consensus::log::LogConfig {
-            segment: self.log.segment,
-            spares: self.log.spares as usize,
-            reserve: self.log.reserve,
+            segment: self.wal.segment_bytes,
+            spares: self.wal.preallocated_segments as usize,
+            reserve: self.wal.min_free_bytes,
             ..athanor_consensus::log::LogConfig::default()
         }
     }
@@ -342,61 +355,71 @@ mod tests {
     fn what_no_server_could_run_with_is_refused_by_name() {
         let none = Vec::<String>::new();
         assert_eq!(checked(|_| {}), none);
-        assert_eq!(checked(|config| config.ingester.shards = 64), none);
+        assert_eq!(checked(|config| config.ingester.single_node_shards = 64), none);
         let keeps_nothing = |config: &mut ServerConfig| {
-            config.store_gateway.disk = ByteSize::bytes(0);
-            config.store_gateway.disk_spare = ByteSize::bytes(0);
+            config.store_gateway.disk_cache_bytes = ByteSize::bytes(0);
+            config.store_gateway.disk_cache_min_free_bytes = ByteSize::bytes(0);
         };
         assert_eq!(checked(keeps_nothing), none);
-        let at_once = |config: &mut ServerConfig| (config.shutdown_delay, config.drain) = Default::default();
+        let at_once =
+            |config: &mut ServerConfig| (config.shutdown_delay, config.shutdown_timeout) = Default::default();
         assert_eq!(checked(at_once), none);
         let bad: [(Change, &str); 17] = [
             (
                 |config| config.max_expired_percent = 0,
-                "max_expired_percent: 0 percent; write 1 to 100, or retention: 0s to keep blocks",
+                "max_expired_percent: 0 percent; write 1 to 100, or retention_period: 0s to keep blocks",
             ),
             (
                 |config| config.target = "querier".parse().unwrap(),
                 "target: a process that is only querier needs others beside it",
             ),
-            (|config| config.ingester.shards = 0, "ingester.shards: 0 shards; write 1 to 64"),
-            (|config| config.ingester.shards = 65, "ingester.shards: 65 shards; write 1 to 64"),
             (
-                |config| config.ingester.unregistered_share = 0,
-                "ingester.unregistered_share: 0 percent; write 1 to 100",
+                |config| config.ingester.single_node_shards = 0,
+                "ingester.single_node_shards: 0 shards; write 1 to 64",
             ),
             (
-                |config| config.ingester.unregistered_share = 101,
-                "ingester.unregistered_share: 101 percent; write 1 to 100",
-            ),
-            (|config| config.data = PathBuf::new(), "data: no folder is named"),
-            (
-                |config| config.store_gateway.questions = 0,
-                "store_gateway.questions: with 0 every question would wait",
+                |config| config.ingester.single_node_shards = 65,
+                "ingester.single_node_shards: 65 shards; write 1 to 64",
             ),
             (
-                |config| config.store_gateway.questions = usize::MAX / 4,
-                "store_gateway.questions: no machine answers so many at once; write 65536 or less",
+                |config| config.ingester.max_wal_disk_percent = 0,
+                "ingester.max_wal_disk_percent: 0 percent; write 1 to 100",
             ),
             (
-                |config| config.store_gateway.disk_spare = config.log.reserve,
-                "store_gateway.disk_spare: 512MiB stays free, and with less than 512MiB free (log.reserve)",
+                |config| config.ingester.max_wal_disk_percent = 101,
+                "ingester.max_wal_disk_percent: 101 percent; write 1 to 100",
+            ),
+            (|config| config.data_dir = PathBuf::new(), "data_dir: no folder is named"),
+            (
+                |config| config.store_gateway.max_concurrent = 0,
+                "store_gateway.max_concurrent: with 0 every question would wait",
             ),
             (
-                |config| config.store_gateway.reading = ByteSize::kib(1),
-                "store_gateway.reading: blocks cannot be read in so little memory",
+                |config| config.store_gateway.max_concurrent = usize::MAX / 4,
+                "store_gateway.max_concurrent: no machine answers so many at once; write 65536 or less",
             ),
             (
-                |config| config.querier.answer = ByteSize::mib(100),
-                "querier.adhoc_profile: profiles of 16MiB take up to 128MiB when they are read",
+                |config| config.store_gateway.disk_cache_min_free_bytes = config.wal.min_free_bytes,
+                "store_gateway.disk_cache_min_free_bytes: 512MiB stays free, and with less than 512MiB free (wal.min_free_bytes)",
+            ),
+            (
+                |config| config.store_gateway.max_inflight_block_bytes = ByteSize::kib(1),
+                "store_gateway.max_inflight_block_bytes: blocks cannot be read in so little memory",
+            ),
+            (
+                |config| config.querier.max_result_bytes = ByteSize::mib(100),
+                "querier.adhoc.max_profile_bytes: profiles of 16MiB take up to 128MiB when they are read",
             ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
             (|config| config.max_requests = 0, "max_requests: 0"),
             (
-                |config| config.drain = Duration::from_secs(1),
-                "shutdown_delay: 2s is a part of drain, which is 1s; write less, or a longer drain",
+                |config| config.shutdown_timeout = Duration::from_secs(1),
+                "shutdown_delay: 2s is a part of shutdown_timeout, which is 1s; write less, or a longer timeout",
             ),
-            (|config| config.log.segment = ByteSize::kib(63), "log.segment: segments of 63KiB are too small"),
+            (
+                |config| config.wal.segment_bytes = ByteSize::kib(63),
+                "wal.segment_bytes: segments of 63KiB are too small",
+            ),
             (
                 |config| config.telemetry.level = "warning".to_owned(),
                 "telemetry.level: log level \"warning\"",
@@ -411,20 +434,20 @@ mod tests {
     #[test]
     fn all_settings_that_cannot_be_are_reported_at_once() {
         let mut config = ServerConfig::default();
-        config.ingester.shards = 0;
-        config.store_gateway.questions = 0;
-        config.store_gateway.open_blocks = 0;
-        config.cluster.copies = 0;
-        config.cluster.voters = 4;
+        config.ingester.single_node_shards = 0;
+        config.store_gateway.max_concurrent = 0;
+        config.store_gateway.max_open_blocks_per_query = 0;
+        config.cluster.replication_factor = 0;
+        config.metastore.voters = 4;
         config.telemetry.level = "loud".to_owned();
         let problems = config.problems();
         let settings: Vec<&str> = problems.iter().map(|problem| problem.setting).collect();
         let expected = [
-            "ingester.shards",
-            "store_gateway.questions",
-            "store_gateway.open_blocks",
-            "cluster.copies",
-            "cluster.voters",
+            "ingester.single_node_shards",
+            "store_gateway.max_concurrent",
+            "store_gateway.max_open_blocks_per_query",
+            "cluster.replication_factor",
+            "metastore.voters",
             "telemetry.level",
         ];
         assert_eq!(settings, expected);

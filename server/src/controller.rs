@@ -55,7 +55,7 @@ pub struct ClusterController {
     /// Slots of a new cluster; the default is two per ingester.
     pub slots: Option<u32>,
     /// Time after which a missing node is replaced.
-    pub dead_after: Duration,
+    pub node_failure_timeout: Duration,
     /// Capacity of one slot for one service, in sent bytes per second.
     pub bytes_per_slot: u64,
     /// Limits of all tenants without overrides.
@@ -110,7 +110,7 @@ impl ClusterController {
             return self.begin(&members, memory).await;
         }
         let now = self.clock.monotonic();
-        let gone = memory.missing.dead_members(&view, &members, now, self.dead_after);
+        let gone = memory.missing.dead_members(&view, &members, now, self.node_failure_timeout);
         // The pending table is decided even if no node is free for a successor.
         let decided = self.decide_the_table(&view).await;
         self.succeed(&view, &members, &gone).await.and(decided)

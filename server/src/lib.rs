@@ -33,7 +33,7 @@ mod write;
 
 pub use athanor_chassis::observability::metric_family::MetricDescription;
 pub use config::{
-    ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, NodeLogConfig, OtlpListenerConfig, ServerConfig,
+    ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, MetastoreConfig, OtlpListenerConfig, ServerConfig,
     SettingError, TargetRoles, UploadQuotaConfig,
 };
 pub use http::admin::socket::{ADMIN_SOCKET_FILE, read_admin_resource, send_admin_request};

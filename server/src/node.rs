@@ -79,7 +79,7 @@ impl ServerNode {
         settings: Arc<str>,
     ) -> BoxFuture<'_, Result<Self, StartError>> {
         let started = async move {
-            let listener = HttpListener::bind(&*system.net, &config.listen).await?;
+            let listener = HttpListener::bind(&*system.net, &config.http_listen_address).await?;
             Self::start_on(listener, config, system, overrides, settings).await
         };
         started.boxed()
@@ -140,7 +140,7 @@ impl ServerNode {
             NodeRoles::open_on(config, system, overrides, tasks, entry, Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
         let door =
-            RequestBudget::new(config.multitenancy_enabled, config.request_bytes, clock.clone(), compute);
+            RequestBudget::new(config.multitenancy_enabled, config.max_inflight_request_bytes, clock.clone(), compute);
         let guard = AdminAuth::new(address, config.admin_token_file.clone(), clock.clone());
         let route_metrics = Arc::<RouteMetrics>::default();
         roles.metrics.register(route_collector(Arc::clone(&route_metrics)));
@@ -162,14 +162,14 @@ impl ServerNode {
             responses: roles.response_budget(config),
         };
         let desk = admin_state(&roles, config, store);
-        let opened = crate::http::admin::socket::serve(&config.data, desk, clock.clone(), &roles.tasks);
+        let opened = crate::http::admin::socket::serve(&config.data_dir, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
             tracing::warn!(%error, "there is no administration socket");
         }
         let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
         begin_otlp.send_replace(Some(otlp_router(door.clone(), HttpServices { web, ..services.clone() })));
         begin.send_replace(Some(router(door, services)));
-        tracing::info!(%address, data = %config.data.display(), "serving");
+        tracing::info!(%address, data = %config.data_dir.display(), "serving");
         Ok(Self { roles, address, otlp: otlp_addresses, stop, enough, served, haste: Arc::default() })
     }
 
@@ -199,7 +199,7 @@ impl ServerNode {
     }
 
     /// Stops like [`ServerNode::stop`], but serves for `delay` after it reports not ready. The whole stop
-    /// takes at most `drain`, even if a step hangs.
+    /// takes at most `shutdown_timeout`, even if a step hangs.
     pub fn stop_after(self, delay: Duration) -> BoxFuture<'static, Result<(), Status>> {
         self.stopping(delay).boxed()
     }
@@ -306,7 +306,7 @@ fn admin_state(roles: &NodeRoles, config: &ServerConfig, store: Store) -> AdminS
 /// Binds the ports for OpenTelemetry exports.
 async fn listeners(settings: &OtlpListenerConfig, net: &dyn Net) -> Result<Vec<HttpListener>, ListenerError> {
     let mut listeners = Vec::new();
-    for wanted in [&settings.grpc_listen, &settings.http_listen].into_iter().flatten() {
+    for wanted in [&settings.grpc_listen_address, &settings.http_listen_address].into_iter().flatten() {
         listeners.push(HttpListener::bind(net, wanted).await?);
     }
     Ok(listeners)

@@ -17,7 +17,7 @@ pub fn warn_of_readable_files(config: &ServerConfig) {
     let files = [
         ("admin_token_file", &config.admin_token_file),
         ("cluster.secret_file", &config.cluster.secret_file),
-        ("cluster.tls.key", &config.cluster.tls.key),
+        ("cluster.tls.key_file", &config.cluster.tls.key_file),
     ];
     for (setting, file) in files {
         file.iter().for_each(|file| warn_if_readable(setting, file));

@@ -36,9 +36,9 @@ pub struct StorageConfig {
     /// Upper bound of concurrent calls. Example: `64`.
     pub max_concurrent: u32,
     /// Upper bound of calls that wait for a permit; further calls are rejected. Example: `4096`.
-    pub max_waiting: u32,
+    pub max_queued: u32,
     /// Timeouts, attempts and backoff of calls.
-    pub patience: StorageRetryConfig,
+    pub retry: StorageRetryConfig,
 }
 
 /// Amazon S3, or a server with the same API.
@@ -86,7 +86,7 @@ pub struct AzureConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct StorageRetryConfig {
     /// Upper bound of attempts per call. Example: `8`.
-    pub attempts: u32,
+    pub max_attempts: u32,
     /// Timeout for one attempt. Example: `30s`.
     #[serde(with = "duration_text")]
     pub attempt_timeout: Duration,
@@ -96,10 +96,10 @@ pub struct StorageRetryConfig {
     pub total_timeout: Duration,
     /// Maximum pause after the first failure; doubles with each failure. Example: `100ms`.
     #[serde(with = "duration_text")]
-    pub backoff_first: Duration,
+    pub min_backoff: Duration,
     /// Maximum pause after any failure. Example: `10s`.
     #[serde(with = "duration_text")]
-    pub backoff_most: Duration,
+    pub max_backoff: Duration,
 }
 
 /// Opened bucket with its properties.
@@ -125,8 +125,8 @@ impl Default for StorageConfig {
             azure: None,
             prefix: String::new(),
             max_concurrent: 64,
-            max_waiting: 4096,
-            patience: StorageRetryConfig::default(),
+            max_queued: 4096,
+            retry: StorageRetryConfig::default(),
         }
     }
 }
@@ -134,11 +134,11 @@ impl Default for StorageConfig {
 impl Default for StorageRetryConfig {
     fn default() -> Self {
         Self {
-            attempts: 8,
+            max_attempts: 8,
             attempt_timeout: Duration::from_secs(30),
             total_timeout: Duration::from_secs(120),
-            backoff_first: Duration::from_millis(100),
-            backoff_most: Duration::from_secs(10),
+            min_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
         }
     }
 }
@@ -153,8 +153,9 @@ impl StorageConfig {
                 format!("{chosen} buckets are given; give exactly one of local, memory, s3, gcs, azure");
             return Err(StoreError::Config { reason });
         }
-        if self.max_concurrent == 0 || self.patience.attempts == 0 {
-            let reason = "max_concurrent and patience.attempts must be at least 1".to_owned();
+        if self.max_concurrent == 0 || self.retry.max_attempts == 0 {
+            let reason =
+                "storage.max_concurrent and storage.retry.max_attempts must be at least 1".to_owned();
             return Err(StoreError::Config { reason });
         }
         let opened =

@@ -70,7 +70,7 @@ pub enum StoreError {
     },
     /// The queue of waiting calls is full.
     #[error(
-        "cannot {op} {key}: {under_way} calls are under way and {waiting} wait, the limits; raise max_concurrent or max_waiting of the storage"
+        "cannot {op} {key}: {under_way} calls are under way and {waiting} wait, the limits; raise storage.max_concurrent or storage.max_queued"
     )]
     Busy {
         /// Operation of the call.

@@ -18,7 +18,7 @@ pub(crate) const CREATE_OPERATION: &str = "create";
 pub(crate) struct RetryExecutor {
     pub(crate) clock: Clock,
     pub(crate) random: Random,
-    pub(crate) patience: StorageRetryConfig,
+    pub(crate) retry: StorageRetryConfig,
     pub(crate) room: CallLimiter,
     /// Name of the bucket for messages, and the setting that names it.
     pub(crate) bucket: (Arc<str>, &'static str),
@@ -28,17 +28,17 @@ pub(crate) struct RetryExecutor {
 #[derive(Debug)]
 pub(crate) struct CallLimiter {
     max_concurrent: u32,
-    max_waiting: u32,
+    max_queued: u32,
     calls: Semaphore,
     queue: Semaphore,
 }
 
 impl CallLimiter {
     pub(crate) fn from_config(config: &StorageConfig) -> Self {
-        let StorageConfig { max_concurrent, max_waiting, .. } = *config;
+        let StorageConfig { max_concurrent, max_queued, .. } = *config;
         let calls = Semaphore::new(max_concurrent as usize);
-        let queue = Semaphore::new(max_waiting as usize);
-        Self { max_concurrent, max_waiting, calls, queue }
+        let queue = Semaphore::new(max_queued as usize);
+        Self { max_concurrent, max_queued, calls, queue }
     }
 }
 
@@ -51,8 +51,8 @@ impl RetryExecutor {
         key: &str,
         call: impl Fn(u32) -> BoxFuture<'c, Result<T, Error>>,
     ) -> Result<T, StoreError> {
-        let StorageRetryConfig { attempts, attempt_timeout, total_timeout, .. } = self.patience;
-        let backoff = Backoff::doubling(self.patience.backoff_first, self.patience.backoff_most);
+        let StorageRetryConfig { max_attempts, attempt_timeout, total_timeout, .. } = self.retry;
+        let backoff = Backoff::doubling(self.retry.min_backoff, self.retry.max_backoff);
         let end = self.clock.monotonic() + total_timeout;
         let _room = self.acquire_permit(op, key).await?;
         let mut attempt = 1;
@@ -68,7 +68,7 @@ impl RetryExecutor {
                 Err(_elapsed) => None,
             };
             let wait = backoff.delay(attempt as usize - 1, &self.random);
-            if attempt >= attempts || self.clock.monotonic() + wait >= end {
+            if attempt >= max_attempts || self.clock.monotonic() + wait >= end {
                 return Err(attempts_exhausted(op, key, attempt, failed));
             }
             let error = failed.as_ref().map_or("no answer in time".to_owned(), Error::to_string);
@@ -80,16 +80,16 @@ impl RetryExecutor {
 
     /// Waits for a permit, at most as long as the whole call may take.
     async fn acquire_permit(&self, op: &'static str, key: &str) -> Result<SemaphorePermit<'_>, StoreError> {
-        let CallLimiter { max_concurrent, max_waiting, calls, queue } = &self.room;
+        let CallLimiter { max_concurrent, max_queued, calls, queue } = &self.room;
         if let Ok(room) = calls.try_acquire() {
             return Ok(room);
         }
         let key = || key.to_owned();
         let under_way = *max_concurrent;
         let Ok(_place) = queue.try_acquire() else {
-            return Err(StoreError::Busy { op, key: key(), under_way, waiting: *max_waiting });
+            return Err(StoreError::Busy { op, key: key(), under_way, waiting: *max_queued });
         };
-        let waited = self.patience.total_timeout;
+        let waited = self.retry.total_timeout;
         match self.clock.timeout(waited, calls.acquire()).await {
             Ok(room) => Ok(room.expect("the semaphore is never closed")),
             Err(_elapsed) => Err(StoreError::NoRoom { op, key: key(), under_way, waited }),

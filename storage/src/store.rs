@@ -114,7 +114,7 @@ impl Store {
         let attempts = RetryExecutor {
             clock: deps.clock,
             random: deps.random,
-            patience: config.patience.clone(),
+            retry: config.retry.clone(),
             room: CallLimiter::from_config(config),
             bucket: (Arc::clone(&bucket.name), bucket.setting),
         };

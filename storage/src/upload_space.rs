@@ -134,7 +134,7 @@ impl UploadSpace {
         }
         let message = format!(
             "the disk of the bucket has {} free, {} more are to come, and uploads leave {min_free} of it free (twice \
-             log.reserve): free some space, or delete uploads with athanor upload delete",
+             wal.min_free_bytes): free some space, or delete uploads with athanor upload delete",
             ByteSize::bytes(free).to_approximate_string(),
             ByteSize::bytes(in_flight).to_approximate_string()
         );
@@ -250,7 +250,7 @@ mod tests {
         };
         let refused = with_reserve(u64::MAX / 2).check(UploadKind::AdHoc, 1).await.unwrap_err();
         assert_eq!((refused.code, refused.reason), (ErrorCode::Exhausted, Some("upload_disk_full")));
-        assert!(refused.message.contains("twice log.reserve"), "{refused}");
+        assert!(refused.message.contains("twice wal.min_free_bytes"), "{refused}");
         let space = with_reserve(free / 2);
         let held = space.reserve(UploadKind::AdHoc, 1_000).await.unwrap();
         assert_eq!(space.shared.in_flight_bytes.load(Ordering::SeqCst), 1_000);

@@ -65,7 +65,8 @@ async fn put(store: &Store, block: u128, profiles: Range<usize>) -> (MemorySourc
 /// One that knows what is on its disk, where it has one.
 async fn gateway(folder: &Path, compute: &ComputePool, keeps: bool) -> StoreGateway {
     let disk = keeps.then(|| Arc::new(LocalDisk::open(folder.join("kept")).unwrap()) as _);
-    let config = StoreGatewayConfig { disk_spare: ByteSize::bytes(0), ..StoreGatewayConfig::default() };
+    let config =
+        StoreGatewayConfig { disk_cache_min_free_bytes: ByteSize::bytes(0), ..StoreGatewayConfig::default() };
     let blocks = BlockReader::new(store(folder), compute.clone(), disk, &config);
     let gateway = StoreGateway::new(Arc::new(blocks), &config);
     gateway.maintain_disk_cache().await;

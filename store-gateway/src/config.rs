@@ -15,43 +15,43 @@ const MAX_CONCURRENT_QUERIES: usize = 65_536;
 #[serde(default, deny_unknown_fields)]
 pub struct StoreGatewayConfig {
     /// Memory for blocks while queries read them. Queries that need more wait. Example: `1GiB`.
-    pub reading: ByteSize,
+    pub max_inflight_block_bytes: ByteSize,
     /// Cache of block data for later queries: footers, series, profiles, names and rows. Example: `256MiB`.
-    pub parts: ByteSize,
+    pub block_cache_bytes: ByteSize,
     /// Cache of packed results of single blocks. Blocks are immutable, so a repeated query reads its result
     /// from here; 0B disables it. Example: `256MiB`.
-    pub answers: ByteSize,
+    pub partial_cache_bytes: ByteSize,
     /// Disk cache for data evicted from memory, which also survives a restart, in a folder of its own below
-    /// `data`; 0B disables it. Example: `20GiB`.
-    pub disk: ByteSize,
+    /// `data_dir`; 0B disables it. Example: `20GiB`.
+    pub disk_cache_bytes: ByteSize,
     /// Free space of that disk below which nothing is cached there and cached files are evicted. More than
-    /// `log.reserve`, so that no profile is rejected for it. Example: `2GiB`.
-    pub disk_spare: ByteSize,
+    /// `wal.min_free_bytes`, so that no profile is rejected for it. Example: `2GiB`.
+    pub disk_cache_min_free_bytes: ByteSize,
     /// Queries of other nodes that run concurrently. Others wait, and tenants for which less was read go
     /// first. One tenant among others uses at most half of the permits. Example: `32`.
-    pub questions: usize,
+    pub max_concurrent: usize,
     /// Blocks of one such query that are open concurrently, at least as many as keep all threads busy: some
     /// are fetched while others are read. Example: `16`.
-    pub open_blocks: usize,
+    pub max_open_blocks_per_query: usize,
     /// Memory that the response to one query of another node may take. Example: `512MiB`.
-    pub answer: ByteSize,
+    pub max_result_bytes: ByteSize,
     /// Memory that all such responses in flight may take together. Responses to one tenant among others take
     /// at most half of it. Example: `2GiB`.
-    pub answers_under_way: ByteSize,
+    pub max_inflight_result_bytes: ByteSize,
 }
 
 impl Default for StoreGatewayConfig {
     fn default() -> Self {
         Self {
-            reading: ByteSize::mib(1024),
-            parts: ByteSize::mib(256),
-            answers: ByteSize::mib(256),
-            disk: ByteSize::mib(4096),
-            disk_spare: ByteSize::mib(2048),
-            questions: 32,
-            open_blocks: 16,
-            answer: ByteSize::mib(512),
-            answers_under_way: ByteSize::mib(2048),
+            max_inflight_block_bytes: ByteSize::mib(1024),
+            block_cache_bytes: ByteSize::mib(256),
+            partial_cache_bytes: ByteSize::mib(256),
+            disk_cache_bytes: ByteSize::mib(4096),
+            disk_cache_min_free_bytes: ByteSize::mib(2048),
+            max_concurrent: 32,
+            max_open_blocks_per_query: 16,
+            max_result_bytes: ByteSize::mib(512),
+            max_inflight_result_bytes: ByteSize::mib(2048),
         }
     }
 }
@@ -69,8 +69,11 @@ impl StoreGatewayConfig {
     /// Returns the memory budget of responses to other nodes.
     pub(crate) fn response_budget(&self) -> Arc<ResultBudget> {
         ResultBudget::new(
-            BudgetLimit { limit: self.answer, setting: "store_gateway.answer" },
-            BudgetLimit { limit: self.answers_under_way, setting: "store_gateway.answers_under_way" },
+            BudgetLimit { limit: self.max_result_bytes, setting: "store_gateway.max_result_bytes" },
+            BudgetLimit {
+                limit: self.max_inflight_result_bytes,
+                setting: "store_gateway.max_inflight_result_bytes",
+            },
         )
     }
 
@@ -78,34 +81,34 @@ impl StoreGatewayConfig {
     pub fn validate(&self) -> Vec<StoreGatewayConfigError> {
         let checks = [
             (
-                self.questions == 0,
-                "store_gateway.questions",
+                self.max_concurrent == 0,
+                "store_gateway.max_concurrent",
                 "with 0 every question would wait for ever; write 1 or more",
             ),
             (
-                self.questions > MAX_CONCURRENT_QUERIES,
-                "store_gateway.questions",
+                self.max_concurrent > MAX_CONCURRENT_QUERIES,
+                "store_gateway.max_concurrent",
                 "no machine answers so many at once; write 65536 or less, others wait their turn",
             ),
             (
-                self.open_blocks == 0,
-                "store_gateway.open_blocks",
+                self.max_open_blocks_per_query == 0,
+                "store_gateway.max_open_blocks_per_query",
                 "with 0 no block would ever be read; write 1 or more",
             ),
             (
-                self.reading < ByteSize::mib(1),
-                "store_gateway.reading",
+                self.max_inflight_block_bytes < ByteSize::mib(1),
+                "store_gateway.max_inflight_block_bytes",
                 "blocks cannot be read in so little memory; write 1MiB or more",
             ),
             (
-                self.answer < ByteSize::kib(64),
-                "store_gateway.answer",
+                self.max_result_bytes < ByteSize::kib(64),
+                "store_gateway.max_result_bytes",
                 "no answer would fit; write 64KiB or more",
             ),
             (
-                self.answers_under_way < self.answer,
-                "store_gateway.answers_under_way",
-                "not one answer would fit; write store_gateway.answer or more",
+                self.max_inflight_result_bytes < self.max_result_bytes,
+                "store_gateway.max_inflight_result_bytes",
+                "not one answer would fit; write store_gateway.max_result_bytes or more",
             ),
         ];
         let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);

@@ -144,18 +144,18 @@ impl StoreGateway {
     pub fn new(blocks: Arc<BlockReader>, config: &StoreGatewayConfig) -> Self {
         let reading = BlockQueryRunner {
             blocks,
-            answers: PartialCache::new(config.answers),
+            answers: PartialCache::new(config.partial_cache_bytes),
             flights: SingleFlight::default(),
         };
         let words = QueueNames {
             questions: "questions of other nodes",
-            setting: "store_gateway.questions",
-            of_tenant: "store_gateway.questions",
+            setting: "store_gateway.max_concurrent",
+            of_tenant: "store_gateway.max_concurrent",
         };
         Self {
             reading: Arc::new(reading),
-            turns: QueryQueue::new(config.questions, words),
-            open_blocks: config.open_blocks,
+            turns: QueryQueue::new(config.max_concurrent, words),
+            open_blocks: config.max_open_blocks_per_query,
             room: config.response_budget(),
         }
     }
@@ -428,8 +428,8 @@ mod tests {
             put(&store, BlockId::from_number(block.into()), &tenants).await;
         }
         let config = StoreGatewayConfig {
-            reading: ByteSize::mib(64),
-            parts: ByteSize::mib(64),
+            max_inflight_block_bytes: ByteSize::mib(64),
+            block_cache_bytes: ByteSize::mib(64),
             ..StoreGatewayConfig::default()
         };
         let blocks = BlockReader::new(store, ComputePool::inline(), None, &config);
@@ -470,8 +470,9 @@ mod tests {
         let shop: TenantId = "shop".parse().unwrap();
         let refused = gateway.query_blocks(&shop, tree(), at(0..MAX_BLOCKS_PER_QUERY as u128 + 1)).await;
         assert_eq!(refused.err().unwrap().code, ErrorCode::Invalid);
-        gateway.room = StoreGatewayConfig { answer: ByteSize::bytes(100), ..StoreGatewayConfig::default() }
-            .response_budget();
+        gateway.room =
+            StoreGatewayConfig { max_result_bytes: ByteSize::bytes(100), ..StoreGatewayConfig::default() }
+                .response_budget();
         let refused = gateway.query_blocks(&shop, tree(), at(1..=3)).await.err().unwrap();
         assert!(refused.message.contains("the limit is 100B"), "{refused}");
     }

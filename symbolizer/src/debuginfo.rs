@@ -93,7 +93,7 @@ impl DebuginfoQuota {
         }
         let message = format!(
             "there is {} of debug information and a file of {size} bytes or more is to come, the limit is {limit} \
-             (limits.max_debuginfo_bytes): remove some with DeleteDebuginfo, or raise the limit",
+             (limits.debuginfo_max_bytes): remove some with DeleteDebuginfo, or raise the limit",
             ByteSize::bytes(seen)
         );
         Err(Status::new(ErrorCode::Exhausted, message).with_reason("debuginfo_full"))
@@ -137,14 +137,11 @@ impl DebuginfoService {
 
     /// Returns the maximum duration of an upload of this tenant.
     pub fn max_upload_duration(&self, tenant: &TenantId) -> Duration {
-        self.deps.overrides.for_tenant(tenant).debuginfo_upload_max_duration
+        self.deps.overrides.for_tenant(tenant).debuginfo_upload_timeout
     }
 
     fn decision_context(&self, limits: &TenantLimits) -> DecisionContext {
-        DecisionContext {
-            millis: self.deps.clock.wall().millis(),
-            longest: limits.debuginfo_upload_max_duration,
-        }
+        DecisionContext { millis: self.deps.clock.wall().millis(), longest: limits.debuginfo_upload_timeout }
     }
 
     /// Decides whether to accept an upload.
@@ -201,7 +198,7 @@ impl DebuginfoService {
             return Err(Status::new(ErrorCode::Exhausted, message).with_reason("too_many_uploads"));
         }
         // A file of unknown size has at least one byte.
-        self.tenant_quota(&place.tenant, None, limits.max_debuginfo_bytes)
+        self.tenant_quota(&place.tenant, None, limits.debuginfo_max_bytes)
             .await?
             .check_size(begun.size.max(1))?;
         self.deps.space.check(UploadKind::Debuginfo, begun.size.max(1)).await?;
@@ -259,10 +256,10 @@ impl DebuginfoService {
         // Several uploads may have begun while the quota had space for each. Stored parts of this one come
         // from an earlier attempt.
         let beside = Some((place, found.number));
-        let room = self.tenant_quota(&place.tenant, beside, limits.max_debuginfo_bytes).await?;
+        let room = self.tenant_quota(&place.tenant, beside, limits.debuginfo_max_bytes).await?;
         room.check_size(size.max(1))?;
         let announced = (size > 0).then_some(size);
-        let bounds = UploadSizeLimits { limit: limits.debuginfo_upload_max_size, announced, room };
+        let bounds = UploadSizeLimits { limit: limits.debuginfo_max_file_bytes, announced, room };
         Ok(UploadReceiver::begin(self, place.clone(), found.number, bounds, turn))
     }
 
@@ -413,7 +410,7 @@ fn not_pending_status(seen: &[UploadStatus], number: Option<u128>) -> Status {
     let known = |seen: &UploadStatus| Some(seen.number) == number && seen.phase != UploadPhase::Gone;
     match number {
         Some(_) if seen.iter().any(known) => {
-            let message = "this upload is finished, or took longer than limits.debuginfo_upload_max_duration: begin another one";
+            let message = "this upload is finished, or took longer than limits.debuginfo_upload_timeout: begin another one";
             Status::new(ErrorCode::Precondition, message).with_reason("not_pending")
         }
         Some(_) if !seen.is_empty() => {

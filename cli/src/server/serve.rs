@@ -44,7 +44,7 @@ pub fn recover_catalog(
         .map_err(|error| Status::from_error(&error))?;
     let config = loaded.value;
     let report = block_on(async {
-        let failed = |error: StartError| start_error(&config.data, &error);
+        let failed = |error: StartError| start_error(&config.data_dir, &error);
         let system = NodeDeps::local(&config).map_err(failed)?;
         rebuild_catalog(&config, system, exclude_nodes.into_iter().collect()).await.map_err(failed)
     })?;
@@ -79,7 +79,7 @@ fn load_valid_config(
             }
         }
         overrides = LimitOverrides::new(loaded.value.limits.clone());
-        if let Some(path) = &loaded.value.runtime_config
+        if let Some(path) = &loaded.value.runtime_config_file
             && let Err(error) = reload(&overrides, path)
         {
             errors.extend(error.into_errors());
@@ -108,8 +108,8 @@ fn sources(settings: &ServerConfigArgs, target: Option<&str>) -> Result<ConfigSo
     }
     let mut flags = settings.set.clone();
     flags.extend(target.map(|target| format!("target={target}")));
-    flags.extend(settings.data.iter().map(|data| format!("data={data}")));
-    flags.extend(settings.listen.iter().map(|listen| format!("listen={listen}")));
+    flags.extend(settings.data.iter().map(|data| format!("data_dir={data}")));
+    flags.extend(settings.listen.iter().map(|listen| format!("http_listen_address={listen}")));
     sources.with_environment(process_environment()).with_flags(flags.iter().map(String::as_str))
 }
 
@@ -152,9 +152,10 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
     let config = loaded.value;
     // The port is bound first: if it is taken, no folder is created.
     let net = LocalNet::new(Clock::system());
-    let listener =
-        HttpListener::bind(&net, &config.listen).await.map_err(|error| Status::from_error(&error))?;
-    let failed = |error: StartError| start_error(&config.data, &error);
+    let listener = HttpListener::bind(&net, &config.http_listen_address)
+        .await
+        .map_err(|error| Status::from_error(&error))?;
+    let failed = |error: StartError| start_error(&config.data_dir, &error);
     let system = NodeDeps::local(&config).map_err(failed)?;
     let clock = system.clock.clone();
     let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
@@ -176,7 +177,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
             _ = interrupt.recv() => break Duration::ZERO,
             () = clock.sleep(OVERRIDES_RELOAD_INTERVAL) => {}
         }
-        if let Some(path) = &config.runtime_config
+        if let Some(path) = &config.runtime_config_file
             && let Err(error) = reload(&overrides, path)
         {
             tracing::warn!(error = %Status::from_error(&error), "failed to reload limit overrides, keeping the previous ones");
@@ -226,7 +227,8 @@ fn reload(overrides: &LimitOverrides, path: &Path) -> Result<(), ConfigError> {
 /// Warns once of each setting in the overrides file that this server does not support.
 fn warn_of_ignored_limits(overrides: &LimitOverrides) {
     for setting in overrides.take_ignored_settings() {
-        let way_out = if setting.contains("retention") { "; set `retention` for all tenants" } else { "" };
+        let way_out =
+            if setting.contains("retention") { "; set `retention_period` for all tenants" } else { "" };
         tracing::warn!(setting, "ignored unsupported limit in the overrides file{way_out}");
     }
 }

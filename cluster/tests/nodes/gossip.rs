@@ -193,5 +193,5 @@ async fn real_datagrams_do_as_well_and_an_address_is_taken_once() {
     let tasks = TaskGroup::new(town.clock.clone(), 10);
     let refused =
         Gossip::start(taken, &UdpTransport, town.clock.clone(), &tasks).await.map(drop).unwrap_err();
-    assert!(refused.to_string().contains("cluster.listen_gossip"), "{refused}");
+    assert!(refused.to_string().contains("cluster.gossip_listen_address"), "{refused}");
 }

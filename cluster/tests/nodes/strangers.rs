@@ -32,7 +32,7 @@ async fn a_foreign_cluster_is_refused_at_a_reused_address() {
     let address = town.serve(foreign, &secrets()).await;
     let why = refused(&town.caller(me(1), &secrets(), &[(2, address)])).await;
     assert!(why.contains("of cluster 000000000000000000000000000000f0, not of"), "{why}");
-    assert!(why.contains("check cluster.id and cluster.seeds"), "{why}");
+    assert!(why.contains("check cluster.id and cluster.seed_nodes"), "{why}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,12 +105,9 @@ async fn new_files_hold_for_new_connections_and_bad_ones_change_nothing() {
     let other = new.node("node-1", &[&new]);
     for (bad, said) in [
         (PemFiles { key: other.key, ..good.clone() }, "the key must be the certificate's"),
-        (
-            PemFiles { certificate: b"nothing".to_vec(), ..good.clone() },
-            "cluster.tls.certificate: there is no",
-        ),
-        (PemFiles { authorities: Vec::new(), ..good.clone() }, "cluster.tls.authorities: there is no"),
-        (PemFiles { key: Vec::new(), ..good.clone() }, "cluster.tls.key: "),
+        (PemFiles { certificate: b"nothing".to_vec(), ..good.clone() }, "cluster.tls.cert_file: there is no"),
+        (PemFiles { authorities: Vec::new(), ..good.clone() }, "cluster.tls.ca_file: there is no"),
+        (PemFiles { key: Vec::new(), ..good.clone() }, "cluster.tls.key_file: "),
     ] {
         let error: TlsError = held.replace(bad).unwrap_err();
         assert!(error.to_string().contains(said), "{error}");

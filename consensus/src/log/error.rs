@@ -13,13 +13,13 @@ use super::LogIdentity;
 pub enum LogError {
     /// The disk has less free space than the reserve.
     #[error(
-        "the disk has {} free, and {reserve} of it are kept in reserve (log.reserve); free some space; `athanor flush` frees log space",
+        "the disk has {} free, and {reserve} of it are kept in reserve (wal.min_free_bytes); free some space; `athanor flush` frees log space",
         .free.to_approximate_string()
     )]
     Full {
         /// Free space of the disk now.
         free: ByteSize,
-        /// Configured reserve, `log.reserve`.
+        /// Configured reserve, `wal.min_free_bytes`.
         reserve: ByteSize,
     },
     /// The payloads that wait for their commit exceed the limit.
@@ -121,8 +121,8 @@ pub enum LogOpenError {
     },
     /// The disk has no space for the first file.
     #[error(
-        "the disk has {} free, and the log begins with a file of {segment} (log.segment), with {spares} more to come \
-         (log.spares): free some space, or make them smaller and fewer",
+        "the disk has {} free, and the log begins with a file of {segment} (wal.segment_bytes), with {spares} more to come \
+         (wal.preallocated_segments): free some space, or make them smaller and fewer",
         .free.to_approximate_string()
     )]
     NoRoom {

@@ -243,7 +243,7 @@ impl LogShared {
         let free = ByteSize::bytes(free).to_approximate_string();
         let reserve = ByteSize::bytes(reserve);
         if is_full {
-            tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (log.reserve)");
+            tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (wal.min_free_bytes)");
         } else {
             tracing::info!(%free, %reserve, "the disk has space again: profiles are taken");
         }

@@ -106,7 +106,7 @@ pub enum GroupOpenError {
     },
     /// The disk has no space for the first entries of a group.
     #[error(
-        "the disk has {} free, and the log's files have no space left either; free at least {segment} (log.segment) and \
+        "the disk has {} free, and the log's files have no space left either; free at least {segment} (wal.segment_bytes) and \
          start again",
         .free.to_approximate_string()
     )]

@@ -228,7 +228,7 @@ impl ShardWriter for House {
 }
 
 impl House {
-    fn open(in_flight_bytes: ByteSize, limits: TenantLimits) -> Arc<Self> {
+    fn open(max_inflight_bytes: ByteSize, limits: TenantLimits) -> Arc<Self> {
         let house = Arc::new(House::default());
         let deps = DistributorDeps {
             overrides: LimitOverrides::new(limits),
@@ -237,7 +237,7 @@ impl House {
             compute: ComputePool::inline(),
             shards: Arc::clone(&house) as _,
         };
-        let config = DistributorConfig { in_flight_bytes, ..DistributorConfig::default() };
+        let config = DistributorConfig { max_inflight_bytes, ..DistributorConfig::default() };
         house.door.set(Distributor::new(config, deps)).ok().unwrap();
         house
     }

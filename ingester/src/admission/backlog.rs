@@ -8,7 +8,7 @@ use athanor_consensus::log::LogDiskUsage;
 
 use crate::admission::SHARD_BUSY_RETRY_AFTER;
 use crate::ingester::Ingester;
-use crate::ingester::config::IngesterConfig;
+use crate::config::IngesterConfig;
 
 impl Ingester {
     /// Returns whether there are unflushed profiles.
@@ -23,7 +23,7 @@ impl Ingester {
 
     /// Rejects profiles if too many are unflushed.
     pub(crate) fn check_backlog(&self) -> Result<(), Status> {
-        let IngesterConfig { unregistered, unregistered_share, .. } = &self.parts.config;
+        let IngesterConfig { max_unflushed_bytes, max_wal_disk_percent, .. } = &self.parts.config;
         let refused = |bound: String| {
             let message =
                 format!("{bound}: the bucket does not take them fast enough; send them again later");
@@ -32,18 +32,18 @@ impl Ingester {
                 .with_retry_after(SHARD_BUSY_RETRY_AFTER))
         };
         let held = self.unflushed_bytes();
-        if held > unregistered.get() {
+        if held > max_unflushed_bytes.get() {
             let held = ByteSize::bytes(held).to_approximate_string();
             return refused(format!(
-                "profiles that are in no block yet take {held} of memory, the limit is {unregistered} \
-                 (ingester.unregistered)"
+                "profiles that are in no block yet take {held} of memory, the limit is {max_unflushed_bytes} \
+                 (ingester.max_unflushed_bytes)"
             ));
         }
         match self.parts.deps.consensus.log.disk_usage() {
-            Some(LogDiskUsage { taken, disk }) if exceeds(taken, disk, *unregistered_share) => {
+            Some(LogDiskUsage { taken, disk }) if exceeds(taken, disk, *max_wal_disk_percent) => {
                 refused(format!(
                     "the log, with the profiles that are in no block yet, takes {} of a disk of {}, the limit is \
-                 {unregistered_share} percent (ingester.unregistered_share)",
+                 {max_wal_disk_percent} percent (ingester.max_wal_disk_percent)",
                     taken.to_approximate_string(),
                     disk.to_approximate_string()
                 ))

@@ -368,7 +368,7 @@ fn check_series(
         return Ok(());
     }
     let message = format!(
-        "{new} new series beside {known} that this shard has in memory, the limit is {limit} (limits.max_local_series_per_tenant): leave out labels that differ from process to process, or send again when the head is cut (ingester.cut.max_age)"
+        "{new} new series beside {known} that this shard has in memory, the limit is {limit} (limits.max_local_series_per_tenant): leave out labels that differ from process to process, or send again when the head is cut (ingester.flush.max_head_age)"
     );
     Err(Status::new(ErrorCode::Exhausted, message)
         .with_reason("series_limit")

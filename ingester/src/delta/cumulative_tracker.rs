@@ -423,15 +423,15 @@ impl DeltaLimits {
         let room = self.bytes.as_usize();
         let share = self.bytes.as_usize() / TENANT_SHARE_DIVISOR;
         let (whose, size, limit, of) = if own > share {
-            (format!("tenant {tenant} has"), own, share, "half of ingester.counters")
+            (format!("tenant {tenant} has"), own, share, "half of ingester.delta.max_state_bytes_per_shard")
         } else if all > room {
-            ("all tenants have".to_owned(), all, room, "ingester.counters")
+            ("all tenants have".to_owned(), all, room, "ingester.delta.max_state_bytes_per_shard")
         } else {
             return Ok(());
         };
         let [size, limit] = [size, limit].map(|bytes| ByteSize::bytes(bytes as u64));
         let message = format!(
-            "the profile counts since its process began, and with it what {whose} counted would take {size} of this shard's memory, the limit is {limit} ({of}): raise it, send differences (__delta__=\"false\"), or send again when processes that ended are forgotten (ingester.counters_idle)"
+            "the profile counts since its process began, and with it what {whose} counted would take {size} of this shard's memory, the limit is {limit} ({of}): raise it, send differences (__delta__=\"false\"), or send again when processes that ended are forgotten (ingester.delta.idle_timeout)"
         );
         Err(Status::new(ErrorCode::Exhausted, message)
             .with_reason("delta_state_limit")

@@ -22,9 +22,9 @@ use athanor_chassis::{
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use crate::config::FlushConfig;
 use crate::flush::uploaded_blocks::{UploadedBlocks, block_entry};
 use crate::head_store::head::Head;
 use crate::log::entry::ShardLogEntry;
@@ -32,26 +32,6 @@ use crate::log::state_machine::ShardStateMachine;
 use crate::replication::lost_ids::report_lost_ids;
 use crate::stats::FlushCounters;
 use crate::write::shard::LeaderShard;
-
-/// Conditions under which a head is flushed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FlushConfig {
-    /// Maximum age of a head with profiles. Example: `60s`.
-    #[serde(with = "athanor_chassis::units::duration_text")]
-    pub max_age: Duration,
-    /// Maximum memory of a head. Example: `128MiB`.
-    pub max_bytes: ByteSize,
-    /// Memory per shard for flushed heads that running queries may still read. Freed after 60 s. Example:
-    /// `256MiB`.
-    pub kept: ByteSize,
-}
-
-impl Default for FlushConfig {
-    fn default() -> Self {
-        Self { max_age: Duration::from_secs(60), max_bytes: ByteSize::mib(128), kept: ByteSize::mib(256) }
-    }
-}
 
 /// Dependencies of a head flusher.
 #[derive(Clone)]
@@ -174,7 +154,7 @@ impl HeadFlusher {
         let mut failures = 0usize;
         loop {
             // A short maximum age needs more frequent checks.
-            let tick = FLUSH_CHECK_INTERVAL.min(self.config.max_age / 4).max(Duration::from_millis(10));
+            let tick = FLUSH_CHECK_INTERVAL.min(self.config.max_head_age / 4).max(Duration::from_millis(10));
             let wait =
                 if failures == 0 { tick } else { FLUSH_RETRY_BACKOFF.delay(failures - 1, &self.deps.random) };
             tokio::select! {
@@ -197,21 +177,21 @@ impl HeadFlusher {
                     tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
                 }
             }
-            self.shard.heads().expire(self.deps.clock.monotonic(), self.config.kept.as_usize());
+            self.shard.heads().expire(self.deps.clock.monotonic(), self.config.max_retained_bytes.as_usize());
         }
     }
 
     fn is_due(&self) -> bool {
         let head = self.shard.heads().current();
         let age = self.deps.clock.monotonic().saturating_sub(head.first_profile_at());
-        !head.is_empty() && age >= self.config.max_age || self.is_large()
+        !head.is_empty() && age >= self.config.max_head_age || self.is_large()
     }
 
     /// Returns whether the head is large. Names alone may make it large: it is then dropped, if it has no
     /// profile.
     fn is_large(&self) -> bool {
         let head = self.shard.heads().current();
-        head.bytes() as u64 >= self.config.max_bytes.get() || head.tenant_count() >= MAX_TENANTS_PER_HEAD
+        head.bytes() as u64 >= self.config.max_head_bytes.get() || head.tenant_count() >= MAX_TENANTS_PER_HEAD
     }
 
     async fn round(&mut self, freeze: bool) -> Result<(), Status> {

@@ -27,7 +27,7 @@ use crate::decode::decode_pool::DecodePool;
 use crate::delta::cumulative_tracker::DeltaLimits;
 use crate::flush::flusher::{FlushDeps, FlushRequests, HeadFlusher};
 use crate::head_store::generations::ShardReadError;
-use crate::ingester::config::IngesterConfig;
+use crate::config::IngesterConfig;
 use crate::ingester::deps::IngesterDeps;
 use crate::ingester::local_report::LocalShardReport;
 use crate::ingester::open_error::IngesterOpenError;
@@ -146,7 +146,7 @@ impl ShardReplica {
         let shard = entry.id;
         let disk = Arc::clone(&deps.consensus.disk);
         let node = deps.consensus.node;
-        let shelf = RunFiles::open(disk, shard, node, config.recent_ids as usize)?;
+        let shelf = RunFiles::open(disk, shard, node, config.dedup.max_memory_ids as usize)?;
         let machine = ShardStateMachine::new(
             Arc::clone(&claim),
             Arc::clone(&cuts),
@@ -300,7 +300,7 @@ impl ShardReplica {
     /// Returns the bounds of the values of cumulative series.
     pub(crate) fn delta_limits(&self) -> DeltaLimits {
         let config = &self.parts.config;
-        DeltaLimits { bytes: config.counters, idle: config.counters_idle }
+        DeltaLimits { bytes: config.delta.max_state_bytes_per_shard, idle: config.delta.idle_timeout }
     }
 
     /// Returns the maximum bytes of an entry.
@@ -442,7 +442,7 @@ impl ShardReplica {
             counts: Arc::clone(&self.counts),
         };
         let cutter =
-            HeadFlusher::new(config.cut.clone(), cut_deps, Arc::clone(&shard), entry, Arc::clone(&asked));
+            HeadFlusher::new(config.flush.clone(), cut_deps, Arc::clone(&shard), entry, Arc::clone(&asked));
         let spawn = |what: &str, work: BoxFuture<'static, ()>| {
             let spawned = deps.tasks.spawn(format!("shard {} {what}", self.id), work);
             spawned.map_err(|error| Status::from_error(&error))
@@ -482,8 +482,8 @@ impl ShardReplica {
             compute: deps.compute.clone(),
             walkers: Arc::clone(walkers),
             entry: self.entry_bytes(),
-            waiting: config.waiting,
-            ids: config.ids,
+            waiting: config.max_queued_bytes_per_shard,
+            ids: config.dedup.max_ids_per_shard,
         }
     }
 

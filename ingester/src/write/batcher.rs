@@ -395,7 +395,7 @@ impl UploadBatchBuilder {
         }
         let [size, limit] = [entry.bytes.len(), self.begin.entry].map(|bytes| ByteSize::bytes(bytes as u64));
         let message = format!(
-            "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of log.segment): send smaller profiles"
+            "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of wal.segment_bytes): send smaller profiles"
         );
         Err(Status::new(ErrorCode::TooLarge, message).with_reason("wal_entry_too_large"))
     }
@@ -408,7 +408,7 @@ impl UploadBatchBuilder {
         let limit = self.begin.ids;
         (ids >= limit).then(|| {
             let message = format!(
-                "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.ids): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
+                "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.dedup.max_ids_per_shard): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
             );
             Status::new(ErrorCode::Exhausted, message).with_reason("dedup_window_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })

@@ -184,7 +184,7 @@ fn what_is_in_no_block_takes_so_much_memory() {
             TenantLimits::default(),
             Clock::system(),
         );
-        (remains.slots, remains.unregistered) = (2, ByteSize::kib(1000));
+        (remains.slots, remains.unflushed_bytes) = (2, ByteSize::kib(1000));
         let world = World::boot(remains).await;
         let other = async || {
             let pushed = world.push_to(shard_id(1, 1), "acme", vec![wordy(&world)]).await.remove(0);
@@ -192,13 +192,13 @@ fn what_is_in_no_block_takes_so_much_memory() {
         };
         world.remains.catalog.barred.store(1, Ordering::Relaxed);
         let (refused, stored) = fill(&world).await;
-        is_refusal(&refused, "ingester.unregistered)");
+        is_refusal(&refused, "ingester.max_unflushed_bytes)");
         assert!((5..=12).contains(&stored), "{stored}");
-        is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
+        is_refusal(&other().await.unwrap_err(), "ingester.max_unflushed_bytes)");
         // What is being cut takes memory as before.
         let cut = world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await;
         assert!(cut.is_err(), "{cut:?}");
-        is_refusal(&other().await.unwrap_err(), "ingester.unregistered)");
+        is_refusal(&other().await.unwrap_err(), "ingester.max_unflushed_bytes)");
         world.remains.catalog.barred.store(0, Ordering::Relaxed);
         world.cut().await;
         assert_eq!(other().await, Ok(1));
@@ -213,7 +213,7 @@ fn what_is_in_no_block_takes_so_much_memory() {
         let world = world.crash(1).await;
         assert_eq!(world.total().await, all);
         let (refused, more) = fill(&world).await;
-        is_refusal(&refused, "ingester.unregistered)");
+        is_refusal(&refused, "ingester.max_unflushed_bytes)");
         assert!(more <= 2, "{more}");
         world.cut().await;
         assert_eq!((world.push_one(&wordy(&world)).await, world.total().await), (1, all + 5 * more + 5));
@@ -229,12 +229,12 @@ fn what_is_in_no_block_takes_so_much_of_the_disk() {
             TenantLimits::default(),
             Clock::system(),
         );
-        remains.unregistered_share = 50;
+        remains.wal_disk_percent = 50;
         let world = World::boot(remains).await;
         world.remains.log_disk.set_capacity(Some(8 << 20));
         world.remains.catalog.barred.store(1, Ordering::Relaxed);
         let (refused, stored) = fill(&world).await;
-        is_refusal(&refused, "(ingester.unregistered_share)");
+        is_refusal(&refused, "(ingester.max_wal_disk_percent)");
         assert!(refused.message.contains("of a disk of 8MiB, the limit is 50 percent"), "{refused}");
         let free = world.remains.log_disk.free_bytes().unwrap();
         assert!((3 << 20..=4 << 20).contains(&free), "about half is free: {free}");

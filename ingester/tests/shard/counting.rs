@@ -171,7 +171,8 @@ fn who_counts_beyond_the_bound_is_refused_and_others_go_on() {
                         (ErrorCode::Exhausted, "delta_state_limit")
                     );
                     assert!(
-                        status.message.contains("ingester.counters") && status.message.contains("__delta__")
+                        status.message.contains("ingester.delta.max_state_bytes_per_shard")
+                            && status.message.contains("__delta__")
                     );
                 }
             }

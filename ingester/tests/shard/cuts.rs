@@ -38,7 +38,7 @@ fn a_cut_is_tried_until_it_is_done() {
         let folder = tempfile::tempdir().unwrap();
         let (objects, aside) = (folder.path().join("objects"), folder.path().join("aside"));
         let mut bucket = Bucket { local: Some(objects.clone()), ..Bucket::default() };
-        bucket.patience.attempts = 1;
+        bucket.retry.max_attempts = 1;
         let world = World::on(bucket, TenantLimits::default(), Clock::system()).await;
         world.push_one(&simple(now(), 10)).await;
         // A file where the folder was: nothing can be written.

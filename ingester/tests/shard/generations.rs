@@ -18,7 +18,8 @@ use athanor_cluster::placement::{SlotTable, SlotTableSpec};
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated::{self, Network, RaftCallError};
 use athanor_ingester::{
-    FlushConfig, HandoffPeer, HandoffWindowRequest, Ingester, IngesterConfig, IngesterDeps, WindowPage,
+    DedupConfig, FlushConfig, HandoffPeer, HandoffWindowRequest, Ingester, IngesterConfig, IngesterDeps,
+    WindowPage,
 };
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
@@ -183,12 +184,17 @@ impl Cluster {
             kin: Some(wire),
         };
         let never = FlushConfig {
-            max_age: Duration::from_secs(1 << 30),
-            max_bytes: ByteSize::mib(1024),
+            max_head_age: Duration::from_secs(1 << 30),
+            max_head_bytes: ByteSize::mib(1024),
             ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
-        let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
+        let config = IngesterConfig {
+            flush: never,
+            dedup: DedupConfig { max_memory_ids: 1, ..DedupConfig::default() },
+            single_node_shards: 1,
+            ..IngesterConfig::default()
+        };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
         ingester.apply_view(&self.view()).await;
         self.hub.0.lock().insert(number, Arc::clone(&ingester));

@@ -19,7 +19,9 @@ use athanor_chassis::{
 };
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
-use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps, StoredUpload};
+use athanor_ingester::{
+    DedupConfig, DeltaConfig, FlushConfig, Ingester, IngesterConfig, IngesterDeps, StoredUpload,
+};
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
@@ -101,9 +103,9 @@ pub struct Remains {
     /// Room for what was walked.
     pub decoded: ByteSize,
     /// Memory for what is in no block yet.
-    pub unregistered: ByteSize,
+    pub unflushed_bytes: ByteSize,
     /// Percent of the disk for it.
-    pub unregistered_share: u32,
+    pub wal_disk_percent: u32,
     /// Ids that the shard remembers.
     pub ids: u64,
     /// Memory for what series have counted.
@@ -149,11 +151,11 @@ impl Remains {
             limits,
             slots: 1,
             reserve: ByteSize::bytes(0),
-            decoded: IngesterConfig::default().decoded,
-            unregistered: IngesterConfig::default().unregistered,
-            unregistered_share: 100,
+            decoded: IngesterConfig::default().max_decoded_bytes,
+            unflushed_bytes: IngesterConfig::default().max_unflushed_bytes,
+            wal_disk_percent: 100,
             ids: 1000,
-            counters: IngesterConfig::default().counters,
+            counters: DeltaConfig::default().max_state_bytes_per_shard,
             compute: ComputePool::inline(),
             pump: CommitMode::Inline,
             damaged: false,
@@ -186,8 +188,8 @@ impl World {
             slots,
             reserve,
             decoded,
-            unregistered,
-            unregistered_share,
+            unflushed_bytes,
+            wal_disk_percent,
             ids,
             counters,
             compute,
@@ -224,20 +226,19 @@ impl World {
             kin: None,
         };
         let never = FlushConfig {
-            max_age: Duration::from_secs(1 << 30),
-            max_bytes: ByteSize::mib(1024),
+            max_head_age: Duration::from_secs(1 << 30),
+            max_head_bytes: ByteSize::mib(1024),
             ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
         let config = IngesterConfig {
-            cut: never,
-            shards: *slots,
-            decoded: *decoded,
-            unregistered: *unregistered,
-            unregistered_share: *unregistered_share,
-            recent_ids: 1,
-            ids: *ids,
-            counters: *counters,
+            flush: never,
+            dedup: DedupConfig { max_ids_per_shard: *ids, max_memory_ids: 1 },
+            delta: DeltaConfig { max_state_bytes_per_shard: *counters, ..DeltaConfig::default() },
+            single_node_shards: *slots,
+            max_decoded_bytes: *decoded,
+            max_unflushed_bytes: *unflushed_bytes,
+            max_wal_disk_percent: *wal_disk_percent,
             ..IngesterConfig::default()
         };
         let ingester = Ingester::open(&config, deps).await.unwrap();

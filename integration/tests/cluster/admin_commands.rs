@@ -41,9 +41,9 @@ async fn voters_come_and_go_by_command() {
     let keeper = TestCluster::builder().node("i", "zi", "ingester,distributor,querier");
     let nodes = METASTORES.into_iter().fold(keeper, |nodes, name| nodes.node(name, name, "metastore"));
     let nodes = nodes.config(|config| {
-        config.cluster.copies = 1;
-        config.cluster.slots = Some(1);
-        config.ingester.cut.max_age = Duration::from_millis(500);
+        config.cluster.replication_factor = 1;
+        config.cluster.initial_slots = Some(1);
+        config.ingester.flush.max_head_age = Duration::from_millis(500);
     });
     let (mut cluster, mut oracle) = opened(nodes, 1).await;
     cluster.wait_until("three vote", || three_vote(&cluster).is_some()).await;

@@ -25,10 +25,12 @@ const ALL_ELSE: &str = "metastore,ingester,distributor,querier";
 
 fn one_slot() -> TestClusterBuilder {
     TestCluster::builder().config(|config| {
-        (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
-        config.ingester.cut.max_age = Duration::from_millis(300);
-        config.querier.concurrent_queries = 1;
-        config.store_gateway.questions = 1;
+        config.cluster.initial_slots = Some(1);
+        config.cluster.replication_factor = 1;
+        config.metastore.voters = 1;
+        config.ingester.flush.max_head_age = Duration::from_millis(300);
+        config.querier.max_concurrent = 1;
+        config.store_gateway.max_concurrent = 1;
     })
 }
 

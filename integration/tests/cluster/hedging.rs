@@ -42,8 +42,10 @@ async fn known() -> (TestCluster, Oracle) {
         .node("g", "za", "store-gateway")
         .node("h", "zb", "store-gateway")
         .config(|config| {
-            (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
-            config.ingester.cut.max_age = Duration::from_millis(300);
+            config.cluster.initial_slots = Some(1);
+            config.cluster.replication_factor = 1;
+            config.metastore.voters = 1;
+            config.ingester.flush.max_head_age = Duration::from_millis(300);
         });
     let cluster = nodes.start().await;
     cluster.wait_for_view("its slot is open", |view| view.shards.iter().any(|shard| shard.serves())).await;

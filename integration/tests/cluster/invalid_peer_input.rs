@@ -176,8 +176,8 @@ fn shard_at(shard: ShardId, epoch: u32) -> wire::ShardRequest {
 /// Profiles of the time of a table that only the second shard of the slot knows.
 async fn of_two_shards_and_tables() -> (TestCluster, Oracle) {
     let nodes = three().config(|config| {
-        config.cluster.slots = Some(1);
-        config.ingester.cut.max_age = Duration::from_secs(3600);
+        config.cluster.initial_slots = Some(1);
+        config.ingester.flush.max_head_age = Duration::from_secs(3600);
     });
     let (cluster, mut oracle) = opened(nodes, 1).await;
     oracle.store(&cluster, CHANGE / 2).await;

@@ -33,10 +33,10 @@ fn six() -> TestClusterBuilder {
     let keepers = [("a", "za"), ("b", "zb"), ("c", "zc"), ("d", "za"), ("e", "zb"), ("f", "zc")];
     let nodes = keepers.into_iter().fold(doors, |nodes, (name, zone)| nodes.node(name, zone, "ingester"));
     nodes.config(|config| {
-        config.cluster.voters = 1;
-        config.cluster.slots = Some(SLOTS as u32);
-        config.cluster.dead_after = Duration::from_secs(10);
-        config.ingester.cut.max_age = Duration::from_secs(3600);
+        config.metastore.voters = 1;
+        config.cluster.initial_slots = Some(SLOTS as u32);
+        config.cluster.node_failure_timeout = Duration::from_secs(10);
+        config.ingester.flush.max_head_age = Duration::from_secs(3600);
     })
 }
 

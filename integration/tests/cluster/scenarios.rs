@@ -13,8 +13,8 @@ use crate::oracle::{Answer, Oracle};
 const LEAD_MOVES: Duration = Duration::from_secs(10);
 
 fn three_of_all(config: &mut ServerConfig) {
-    config.cluster.slots = Some(3);
-    config.ingester.cut.max_age = Duration::from_secs(3600);
+    config.cluster.initial_slots = Some(3);
+    config.ingester.flush.max_head_age = Duration::from_secs(3600);
 }
 
 pub fn three() -> TestClusterBuilder {
@@ -104,7 +104,7 @@ async fn whoever_is_cut_off_does_no_harm() {
 /// Roles in processes of their own: 1 metastore, 2 ingesters, a distributor and a querier in each of 3 zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_apart_do_what_one_does() {
-    let mut nodes = TestCluster::builder().config(|config| config.cluster.slots = Some(4));
+    let mut nodes = TestCluster::builder().config(|config| config.cluster.initial_slots = Some(4));
     for (zone, names) in [
         ("za", ["ma", "ia1", "ia2", "da", "qa"]),
         ("zb", ["mb", "ib1", "ib2", "db", "qb"]),
@@ -143,11 +143,12 @@ async fn who_ends_alone_ends_in_time() {
     for other in ["b", "c"] {
         cluster.partition("a", other);
     }
-    let (clock, drain) = (Clock::system(), ServerConfig::default().drain);
+    let clock = Clock::system();
+    let timeout = ServerConfig::default().shutdown_timeout;
     let begun = clock.monotonic();
     cluster.stop("a").await.unwrap();
     let took = clock.monotonic() - begun;
-    assert!(took <= drain, "{took:?} is more than {drain:?}");
+    assert!(took <= timeout, "{took:?} is more than {timeout:?}");
     cluster.heal_network();
     oracle.check(&cluster, 1).await;
     cluster.start_nodes(&["a"]).await;
@@ -166,8 +167,8 @@ async fn whoever_reads_blocks_may_die() {
         .node("g", "za", "store-gateway")
         .node("h", "zb", "store-gateway")
         .config(|config| {
-            config.cluster.slots = Some(3);
-            config.ingester.cut.max_age = Duration::from_millis(500);
+            config.cluster.initial_slots = Some(3);
+            config.ingester.flush.max_head_age = Duration::from_millis(500);
         });
     let (mut cluster, mut oracle) = opened(nodes, 3).await;
     for _ in 0..4 {
@@ -217,8 +218,8 @@ async fn whoever_reads_blocks_may_die() {
 #[tokio::test(flavor = "multi_thread")]
 async fn others_take_the_place_of_who_is_gone_for_long() {
     let five = three().node("d", "za", "ingester").node("e", "zb", "ingester").config(|config| {
-        config.cluster.slots = Some(2);
-        config.cluster.dead_after = Duration::from_secs(10);
+        config.cluster.initial_slots = Some(2);
+        config.cluster.node_failure_timeout = Duration::from_secs(10);
     });
     let (mut cluster, mut oracle) = opened(five, 2).await;
     oracle.store(&cluster, 20).await;
@@ -239,8 +240,8 @@ async fn others_take_the_place_of_who_is_gone_for_long() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pushes_go_on_without_the_bucket() {
     let nodes = three().config(|config| {
-        config.cluster.slots = Some(3);
-        config.ingester.cut.max_age = Duration::from_secs(1);
+        config.cluster.initial_slots = Some(3);
+        config.ingester.flush.max_head_age = Duration::from_secs(1);
     });
     let (cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 12).await;
@@ -307,8 +308,8 @@ async fn others_lead_what_a_full_disk_cannot_take() {
 async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     const MINUTE: i64 = 60_000_000_000;
     let nodes = three().skew("b", 10 * MINUTE).config(|config| {
-        config.cluster.slots = Some(3);
-        config.ingester.cut.max_age = Duration::from_secs(2);
+        config.cluster.initial_slots = Some(3);
+        config.ingester.flush.max_head_age = Duration::from_secs(2);
     });
     let (mut cluster, mut oracle) = opened(nodes, 3).await;
     oracle.store(&cluster, 9).await;

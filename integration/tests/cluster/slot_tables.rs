@@ -67,9 +67,9 @@ async fn what_comes_again_after_a_new_table_is_known() {
         .node("c", "zc", all_else)
         .node("d", "zd", "distributor")
         .config(|config| {
-            config.cluster.voters = 1;
-            config.cluster.slots = Some(SLOTS);
-            config.ingester.cut.max_age = Duration::from_secs(1);
+            config.metastore.voters = 1;
+            config.cluster.initial_slots = Some(SLOTS);
+            config.ingester.flush.max_head_age = Duration::from_secs(1);
         });
     let (mut cluster, mut oracle) = opened(nodes, SLOTS as usize).await;
     // The last ones of the first table's time come late.

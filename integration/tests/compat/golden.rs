@@ -42,12 +42,12 @@ impl Server {
     fn start(runtime: &Runtime, multitenancy: bool) -> Self {
         let folder = TempDir::new().expect("a folder");
         let mut config = ServerConfig {
-            listen: "127.0.0.1:0".to_owned(),
-            data: folder.path().to_owned(),
+            http_listen_address: "127.0.0.1:0".to_owned(),
+            data_dir: folder.path().to_owned(),
             multitenancy_enabled: multitenancy,
             ..ServerConfig::default()
         };
-        config.log.reserve = ByteSize::bytes(0);
+        config.wal.min_free_bytes = ByteSize::bytes(0);
         // The answers were recorded some time ago.
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;

@@ -30,8 +30,8 @@ fn server() -> TestServer {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
-        config.otlp.grpc_listen = Some("127.0.0.1:0".to_owned());
-        config.otlp.http_listen = Some("127.0.0.1:0".to_owned());
+        config.otlp.grpc_listen_address = Some("127.0.0.1:0".to_owned());
+        config.otlp.http_listen_address = Some("127.0.0.1:0".to_owned());
     })
 }
 

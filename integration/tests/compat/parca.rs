@@ -376,7 +376,7 @@ fn debug_information_is_offered_sent_and_kept() {
 
 #[test]
 fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
-    let server = TestServer::start(|config| config.limits.debuginfo_upload_max_size = ByteSize::mib(12));
+    let server = TestServer::start(|config| config.limits.debuginfo_max_file_bytes = ByteSize::mib(12));
     let agent = Uploader { server: &server, tenant: "anonymous" };
     let bytes = elf(9 << 20, 1);
     let id = agent.initiate("hash", bytes.len() as i64, false).unwrap();
@@ -390,7 +390,7 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
     );
     assert_eq!(within.unwrap().unwrap_err().0, 3, "the call ends within a message");
     let (status, said) = agent.upload(&id, &elf((12 << 20) + 1, 1)).unwrap_err();
-    assert!(status == 8 && said.contains("limits.debuginfo_upload_max_size"), "{status} {said}");
+    assert!(status == 8 && said.contains("limits.debuginfo_max_file_bytes"), "{status} {said}");
     assert_eq!(agent.initiate("hash", 12 << 21, true).unwrap_err().0, 3);
     // Nobody waits for the parts to go.
     let clock = Clock::system();

@@ -27,9 +27,12 @@ const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
 
 async fn start(folder: &Path) -> ServerNode {
-    let mut config =
-        ServerConfig { listen: "127.0.0.1:0".into(), data: folder.to_owned(), ..ServerConfig::default() };
-    config.log.reserve = athanor_chassis::ByteSize::bytes(0);
+    let mut config = ServerConfig {
+        http_listen_address: "127.0.0.1:0".into(),
+        data_dir: folder.to_owned(),
+        ..ServerConfig::default()
+    };
+    config.wal.min_free_bytes = athanor_chassis::ByteSize::bytes(0);
     let system = NodeDeps::local(&config).expect("a folder of its own");
     let node =
         ServerNode::start(&config, system, LimitOverrides::new(TenantLimits::default()), Arc::from(""));

@@ -99,7 +99,7 @@ fn hostile_uploads_at_once_take_no_more_than_requests_may() {
     println!("{answers:#?}, {} MiB at the peak", grown >> 20);
     for (Bomb { name, status, word, .. }, answered) in together.iter().zip(answers) {
         let (seen, answer) = answered.unwrap();
-        let full = seen == 429 && answer.contains("request_bytes");
+        let full = seen == 429 && answer.contains("max_inflight_request_bytes");
         assert!(full || seen == *status && answer.contains(word), "{name}: {seen} {answer}");
     }
     // What is held of requests, and what each thread makes of the one that it reads.

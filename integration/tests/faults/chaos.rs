@@ -78,8 +78,8 @@ fn within(inside: Inside) {
         kills: number("ATHANOR_CHAOS_KILLS").unwrap_or(10) as usize,
         isolated: Duration::from_secs(number("ATHANOR_CHAOS_ISOLATED").unwrap_or(20)),
         still: Duration::from_secs(number("ATHANOR_CHAOS_STILL").unwrap_or(6)),
-        dead_after: Duration::from_secs(number("ATHANOR_CHAOS_DEAD_AFTER").unwrap_or(300)),
+        node_failure_timeout: Duration::from_secs(number("ATHANOR_CHAOS_DEAD_AFTER").unwrap_or(300)),
         limits: number("ATHANOR_CHAOS_LIMITS").is_some(),
     };
-    Scenario::new(inside, &Random::from_seed(seed), numbers.dead_after).run(&numbers);
+    Scenario::new(inside, &Random::from_seed(seed), numbers.node_failure_timeout).run(&numbers);
 }

@@ -24,7 +24,8 @@ struct Server {
 
 impl Server {
     fn start(data: &Path, life: usize) -> Self {
-        let settings = ["ingester.shards=1", "log.reserve=0MiB", "shutdown_delay=0s"].map(str::to_owned);
+        let settings = ["ingester.single_node_shards=1", "wal.min_free_bytes=0MiB", "shutdown_delay=0s"]
+            .map(str::to_owned);
         let said = data.with_file_name(format!("life-{life}.log"));
         let mut process = ServerProcess::start(data, said, &settings, NO_VARIABLES);
         let server = Self { address: process.address(), process };

@@ -36,11 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A server of one life.
 fn start(folder: &Path, life: usize) -> ServerProcess {
     let settings = [
-        "ingester.cut.max_age=100ms",
-        "ingester.shards=2",
-        "log.segment=1MiB",
-        "log.reserve=0MiB",
-        "log.spares=1",
+        "ingester.flush.max_head_age=100ms",
+        "ingester.single_node_shards=2",
+        "wal.segment_bytes=1MiB",
+        "wal.min_free_bytes=0MiB",
+        "wal.preallocated_segments=1",
         "multitenancy_enabled=true",
         "telemetry.level=warn",
         "shutdown_delay=0s",

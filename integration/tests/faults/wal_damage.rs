@@ -24,12 +24,12 @@ struct Server {
 impl Server {
     fn start(folder: &std::path::Path, log: &MemoryDisk) -> Self {
         let mut config = ServerConfig {
-            listen: "127.0.0.1:0".to_owned(),
-            data: folder.to_owned(),
+            http_listen_address: "127.0.0.1:0".to_owned(),
+            data_dir: folder.to_owned(),
             ..ServerConfig::default()
         };
-        config.log.reserve = ByteSize::bytes(0);
-        config.ingester.shards = 1;
+        config.wal.min_free_bytes = ByteSize::bytes(0);
+        config.ingester.single_node_shards = 1;
         let system = NodeDeps { log: Arc::new(log.clone()), ..NodeDeps::local(&config).unwrap() };
         let runtime = Runtime::new().unwrap();
         let overrides = LimitOverrides::new(config.limits.clone());
@@ -293,7 +293,7 @@ fn what_damage_took_is_said_with_every_answer() {
 fn damage_below_watermark_logs_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let settings = ["ingester.shards=1".to_owned(), "log.reserve=0MiB".to_owned()];
+    let settings = ["ingester.single_node_shards=1".to_owned(), "wal.min_free_bytes=0MiB".to_owned()];
     let start = |said: &str| ServerProcess::start(&data, folder.path().join(said), &settings, NO_VARIABLES);
     let mut process = start("first");
     let address = process.address();

@@ -25,7 +25,7 @@ fn is_refusal(answer: &HttpResponse, words: &[&str]) {
 fn requests_under_way_have_a_bound() {
     let compute = ComputePool::with_threads(NonZeroUsize::MIN, 100).unwrap();
     let server = TestServer::start_on(
-        |config| config.distributor.in_flight_bytes = ByteSize::bytes(1),
+        |config| config.distributor.max_inflight_bytes = ByteSize::bytes(1),
         |system| system.compute = compute.clone(),
     );
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
@@ -43,7 +43,7 @@ fn requests_under_way_have_a_bound() {
     }
     is_refusal(
         &answers.recv_timeout(RESPONSE_DEADLINE).unwrap(),
-        &["bytes", "(distributor.in_flight_bytes)", "again"],
+        &["bytes", "(distributor.max_inflight_bytes)", "again"],
     );
     drop(release);
     assert_eq!(answers.recv_timeout(RESPONSE_DEADLINE).unwrap().status, 200);
@@ -56,8 +56,8 @@ fn a_full_disk_is_told() {
     let disk = MemoryDisk::new();
     let server = TestServer::start_on(
         |config| {
-            config.log.reserve = ByteSize::mib(8);
-            config.log.segment = ByteSize::mib(1);
+            config.wal.min_free_bytes = ByteSize::mib(8);
+            config.wal.segment_bytes = ByteSize::mib(1);
         },
         |system| system.log = Arc::new(disk.clone()),
     );
@@ -66,7 +66,7 @@ fn a_full_disk_is_told() {
     disk.set_capacity(Some(LARGE));
     let used = LARGE - disk.free_bytes().unwrap();
     disk.set_capacity(Some(used + (4 << 20)));
-    is_refusal(&push(b"main;g 4\n"), &["free", "8MiB", "(log.reserve)"]);
+    is_refusal(&push(b"main;g 4\n"), &["free", "8MiB", "(wal.min_free_bytes)"]);
     // It is well otherwise, and asked for what it has.
     assert_eq!(server.get("/ready", &[]).status, 200);
     disk.set_capacity(None);
@@ -87,12 +87,12 @@ fn new_tenant_beyond_limit_is_refused() {
 
 #[test]
 fn what_is_in_no_block_has_a_bound() {
-    let server = TestServer::start(|config| config.ingester.unregistered = ByteSize::kib(1));
+    let server = TestServer::start(|config| config.ingester.max_unflushed_bytes = ByteSize::kib(1));
     // A name that fills it alone.
     let long = format!("main;{} 3\n", "f".repeat(2000));
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], long.as_bytes()).status, 200);
     let refused = server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n");
-    is_refusal(&refused, &["in no block", "1KiB", "(ingester.unregistered)", "again"]);
+    is_refusal(&refused, &["in no block", "1KiB", "(ingester.max_unflushed_bytes)", "again"]);
     let ingester = server.node.roles().ingester.clone().unwrap();
     let cut = server
         .runtime
@@ -114,13 +114,13 @@ fn uploads_are_refused_before_profiles() {
     disk.set_capacity(Some(1 << 50));
     let free = process::free_bytes(folder.path()).unwrap();
     let server = TestServer::start_on(
-        |config| config.log.reserve = ByteSize::bytes(free / 4 * 3),
+        |config| config.wal.min_free_bytes = ByteSize::bytes(free / 4 * 3),
         |system| system.log = Arc::new(disk.clone()),
     );
     for (path, body) in [(SHOULD_UPLOAD, FILE), (UPLOAD, PROFILE)] {
         let refused = server.post(path, &[JSON], body);
         assert_eq!(refused.status, 429, "{path}: {}", refused.text());
-        assert!(refused.text().contains("twice log.reserve"), "{path}: {}", refused.text());
+        assert!(refused.text().contains("twice wal.min_free_bytes"), "{path}: {}", refused.text());
     }
     assert_eq!(send_request(server.address, PUSH, &[], b"main;g 4\n").status, 200);
 }

@@ -77,7 +77,7 @@ fn frame((flag, message): (u8, &[u8])) -> Option<(u8, Vec<u8>)> {
 
 #[test]
 fn who_watches_hears_of_the_end() {
-    let server = TestServer::start(|config| config.drain = 2 * RESPONSE_DEADLINE);
+    let server = TestServer::start(|config| config.shutdown_timeout = 2 * RESPONSE_DEADLINE);
     let mut known = Watching::begin(&server, "push.v1.PusherService");
     let mut unknown = Watching::begin(&server, "no.such.Service");
     assert_eq!((known.next(), unknown.next()), (frame(SERVING), frame(UNKNOWN)));

@@ -21,18 +21,17 @@ pub fn settings(folder: &Path, name: &str, seeds: &[&TestServer]) -> ClusterConf
     std::fs::write(&secret, SECRET).unwrap();
     ClusterConfig {
         id: Some(ID.to_owned()),
-        name: Some(name.to_owned()),
-        zone: format!("zone of {name}"),
+        node_name: Some(name.to_owned()),
+        availability_zone: format!("zone of {name}"),
         secret_file: Some(secret),
-        listen_internal: Some("127.0.0.1:0".to_owned()),
-        listen_gossip: Some("127.0.0.1:0".to_owned()),
-        advertise: None,
-        seeds: seeds
+        internal_listen_address: Some("127.0.0.1:0".to_owned()),
+        gossip_listen_address: Some("127.0.0.1:0".to_owned()),
+        advertise_address: None,
+        seed_nodes: seeds
             .iter()
             .map(|seed| seed.node.roles().cluster_handle().unwrap().gossip().to_string())
             .collect(),
-        copies: 1,
-        voters: 1,
+        replication_factor: 1,
         ..ClusterConfig::default()
     }
 }
@@ -41,7 +40,8 @@ pub fn settings(folder: &Path, name: &str, seeds: &[&TestServer]) -> ClusterConf
 /// whoever sees the others before it looks there would wait for their note.
 fn member(name: &str, seeds: &[&TestServer]) -> TestServer {
     TestServer::start(|config| {
-        config.cluster = settings(&config.data.clone(), name, seeds);
+        config.cluster = settings(&config.data_dir.clone(), name, seeds);
+        config.metastore.voters = 1;
         config.storage.local = seeds.last().map(|seed| seed.folder.path().join("bucket"));
     })
 }
@@ -117,9 +117,11 @@ fn each_port_is_for_its_own() {
 
 /// Why a server does not start on a folder.
 fn refused(folder: &TempDir, cluster: ClusterConfig) -> StartError {
-    let mut config = ServerConfig { listen: "127.0.0.1:0".to_owned(), cluster, ..ServerConfig::default() };
-    config.data = folder.path().to_owned();
-    config.log.reserve = athanor_chassis::ByteSize::bytes(0);
+    let mut config =
+        ServerConfig { http_listen_address: "127.0.0.1:0".to_owned(), cluster, ..ServerConfig::default() };
+    config.data_dir = folder.path().to_owned();
+    config.metastore.voters = 1;
+    config.wal.min_free_bytes = athanor_chassis::ByteSize::bytes(0);
     let system = NodeDeps::local(&config).unwrap();
     let overrides = LimitOverrides::new(config.limits.clone());
     let starting = ServerNode::start(&config, system, overrides, "".into());
@@ -150,8 +152,9 @@ fn what_is_of_another_cluster_or_no_secret_is_refused_in_words() {
 fn a_server_of_another_cluster_stays_a_stranger() {
     let a = member("a", &[]);
     let stranger = TestServer::start(|config| {
-        let settings = settings(&config.data.clone(), "stranger", &[&a]);
+        let settings = settings(&config.data_dir.clone(), "stranger", &[&a]);
         config.cluster = ClusterConfig { id: Some(FOREIGN.to_owned()), ..settings };
+        config.metastore.voters = 1;
     });
     let b = member("b", &[&stranger, &a]);
     sees(&b, 2);

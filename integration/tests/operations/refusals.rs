@@ -84,7 +84,7 @@ fn two_tenants_in_two_headers_are_nobody() {
 fn pages_of_administration_are_shut_where_others_reach_the_port() {
     let guarded = ["/config", "/shards", "/shards.json", "/debug/pprof/profile?seconds=1"];
     let open = ["/ready", "/metrics", "/", "/api/v1/status/buildinfo"];
-    let shut = TestServer::start(|config| config.listen = "0.0.0.0:0".to_owned());
+    let shut = TestServer::start(|config| config.http_listen_address = "0.0.0.0:0".to_owned());
     for path in guarded {
         let refused = shut.get(path, &[]);
         assert!(
@@ -97,7 +97,7 @@ fn pages_of_administration_are_shut_where_others_reach_the_port() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "a-token-of-some-length\n").unwrap();
     let asks = TestServer::start(|config| {
-        config.listen = "0.0.0.0:0".to_owned();
+        config.http_listen_address = "0.0.0.0:0".to_owned();
         config.admin_token_file = Some(file.path().to_owned());
         config.multitenancy_enabled = true;
     });
@@ -135,7 +135,7 @@ fn pages_of_others_reach_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = TestServer::start(|config| {
-        config.data.clone_from(&data);
+        config.data_dir.clone_from(&data);
         config.allowed_hosts = vec!["profiles.example.com".to_owned()];
     });
     let asked_as = |host: &str, request: &str| {

@@ -15,7 +15,7 @@ use athanor_storage::{StorageConfig as StoreConfig, Store, StoreDeps};
 
 #[test]
 fn it_says_that_it_stops_before_it_does() {
-    let server = TestServer::start(|config| config.drain = 2 * RESPONSE_DEADLINE);
+    let server = TestServer::start(|config| config.shutdown_timeout = 2 * RESPONSE_DEADLINE);
     assert_eq!(server.get("/ready", &[]).text(), "ready\n");
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     let haste = server.node.force_stop();
@@ -62,7 +62,7 @@ fn the_last_cut_is_made() {
 #[test]
 fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
     // Nobody puts a file into a folder that is being removed.
-    let server = TestServer::start(|config| config.log.spares = 0);
+    let server = TestServer::start(|config| config.wal.preallocated_segments = 0);
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], b"main;f 3\n").status, 200);
     std::fs::remove_dir_all(server.folder.path().join("wal")).unwrap();
     let ready = server.get("/ready", &[]);
@@ -75,7 +75,7 @@ fn a_log_that_is_gone_is_told_while_it_runs_and_at_the_end() {
 
 #[test]
 fn a_log_that_is_gone_with_nothing_in_it_is_no_loss() {
-    let server = TestServer::start(|config| config.log.spares = 0);
+    let server = TestServer::start(|config| config.wal.preallocated_segments = 0);
     std::fs::remove_dir_all(server.folder.path().join("wal")).unwrap();
     let TestServer { node, runtime, folder, .. } = server;
     runtime.block_on(node.stop()).unwrap();
@@ -122,8 +122,8 @@ impl Held {
     }
 }
 
-/// By its own clock: all that a server does at its end takes no longer than `drain` together, though it answers for a
-/// while, a request never ends and the bucket takes nothing.
+/// By its own clock: all that a server does at its end takes no longer than `shutdown_timeout` together,
+/// though it answers for a while, a request never ends and the bucket takes nothing.
 #[test]
 fn the_end_takes_no_longer_than_it_may() {
     const STEP: Duration = Duration::from_millis(50);
@@ -138,8 +138,8 @@ fn the_end_takes_no_longer_than_it_may() {
             system.clock = clock.clone();
         },
     );
-    let ServerConfig { drain, shutdown_delay, .. } = ServerConfig::default();
-    assert_eq!(drain, Duration::from_secs(10));
+    let ServerConfig { shutdown_timeout, shutdown_delay, .. } = ServerConfig::default();
+    assert_eq!(shutdown_timeout, Duration::from_secs(10));
     let address = server.address;
     // It begins to work after a moment of its clock.
     let tick = || {
@@ -178,13 +178,13 @@ fn the_end_takes_no_longer_than_it_may() {
         assert!(patient.monotonic() - asked < RESPONSE_DEADLINE, "the last cut is not tried");
         thread::sleep(Duration::from_millis(2));
     }
-    pass(drain);
+    pass(shutdown_timeout);
     // From here on its clock stands still: whoever waits for more waits for ever.
     let (stopped, took) = runtime
         .block_on(async { Clock::system().timeout(RESPONSE_DEADLINE, stopping).await })
         .expect("it ends, since its time is up")
         .unwrap();
-    assert!(took >= Duration::from_secs(7) && took <= drain, "{took:?}");
+    assert!(took >= Duration::from_secs(7) && took <= shutdown_timeout, "{took:?}");
     assert_eq!(lost.rest(), b"", "who does not is cut off");
     // What was acknowledged is in no block, and in the log.
     stopped.unwrap();

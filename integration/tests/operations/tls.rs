@@ -57,14 +57,15 @@ fn write(folder: &Path, PemFiles { certificate, key, authorities }: &PemFiles) {
 /// A server with these files; without any it speaks in the clear.
 fn member(name: &str, target: &str, pems: Option<&PemFiles>, seeds: &[&TestServer]) -> TestServer {
     TestServer::start(|config| {
-        let folder = config.data.clone();
+        let folder = config.data_dir.clone();
         config.target = target.parse().unwrap();
         config.cluster = settings(&folder, name, seeds);
+        config.metastore.voters = 1;
         let Some(pems) = pems else { return };
         write(&folder, pems);
-        let [certificate, key, authorities] =
+        let [cert_file, key_file, ca_file] =
             [CERTIFICATE, KEY, AUTHORITIES].map(|name| Some(folder.join(name)));
-        config.cluster.tls = ClusterTlsConfig { certificate, key, authorities };
+        config.cluster.tls = ClusterTlsConfig { cert_file, key_file, ca_file };
     })
 }
 

@@ -113,15 +113,15 @@ pub fn run(seed: u64, told: Option<File>) -> Result<Story, Breach> {
 }
 
 fn config(random: &Random, retention: Duration) -> ServerConfig {
-    let mut config = ServerConfig { retention, ..ServerConfig::default() };
-    config.ingester.shards = 1 + random.next_below(2) as u32;
-    config.ingester.recent_ids = [1, 4, 1 << 16][random.next_below(3) as usize];
+    let mut config = ServerConfig { retention_period: retention, ..ServerConfig::default() };
+    config.ingester.single_node_shards = 1 + random.next_below(2) as u32;
+    config.ingester.dedup.max_memory_ids = [1, 4, 1 << 16][random.next_below(3) as usize];
     // Longer than any seed.
-    config.ingester.counters_idle = Duration::from_secs(1 << 20);
-    config.ingester.cut.max_age = Duration::from_secs(5 + random.next_below(60));
-    config.log.segment = ByteSize::kib(64 << random.next_below(2));
-    config.log.spares = random.next_below(2) as u32;
-    config.log.reserve = ByteSize::kib(128);
+    config.ingester.delta.idle_timeout = Duration::from_secs(1 << 20);
+    config.ingester.flush.max_head_age = Duration::from_secs(5 + random.next_below(60));
+    config.wal.segment_bytes = ByteSize::kib(64 << random.next_below(2));
+    config.wal.preallocated_segments = random.next_below(2) as u32;
+    config.wal.min_free_bytes = ByteSize::kib(128);
     config.limits =
         TenantLimits { reject_older_than: OLDER, reject_newer_than: NEWER, ..TenantLimits::default() };
     config
@@ -196,10 +196,10 @@ impl<'a> Process<'a> {
             clock: clock.clone(),
             objects: Arc::clone(&remains.objects),
         };
-        let mut patience = StoreConfig::default();
-        patience.patience.attempts = 3;
-        patience.patience.attempt_timeout = Duration::from_secs(5);
-        patience.patience.total_timeout = Duration::from_secs(20);
+        let mut storage = StoreConfig::default();
+        storage.retry.max_attempts = 3;
+        storage.retry.attempt_timeout = Duration::from_secs(5);
+        storage.retry.total_timeout = Duration::from_secs(20);
         let deps = StoreDeps { clock: clock.clone(), random: random.split() };
         let system = NodeDeps {
             clock: clock.clone(),
@@ -211,7 +211,7 @@ impl<'a> Process<'a> {
             cache: None,
             activity: None,
             pump: CommitMode::Inline,
-            store: Store::with_object_store(Arc::new(TestBucket(bucket)), &patience, deps),
+            store: Store::with_object_store(Arc::new(TestBucket(bucket)), &storage, deps),
             net: Arc::new(LocalNet::new(clock.clone())),
             gossip: Arc::new(UdpTransport),
         };
@@ -478,7 +478,7 @@ impl<'a> Process<'a> {
 
     /// The blocks of each shard are a chain. Where all is kept, it goes from the beginning up to the watermark.
     async fn chain(&self, clients: &Clients<'_>) -> Result<(), Breach> {
-        let kept = self.remains.config.retention.is_zero() && !clients.model.borrow().is_damaged();
+        let kept = self.remains.config.retention_period.is_zero() && !clients.model.borrow().is_damaged();
         chain::check(&*clients.roles.catalog, &self.remains.world, !kept, |ranges, watermark| {
             let begin = ranges.first().map_or(watermark, |range| range.0);
             let end = ranges.last().map_or(watermark, |range| range.1);

@@ -24,7 +24,7 @@ pub(super) fn inflate(bytes: &[u8], limit: ByteSize) -> Result<Vec<u8>, Status> 
 fn refused(error: &ProfileReadError, limit: ByteSize) -> Status {
     if let ProfileReadError::Pprof(DecodeError::OverLimit { what: "bytes", seen, .. }) = error {
         let message = format!(
-            "profile has {seen} bytes or more, the limit is {limit} (querier.adhoc_profile); upload a shorter one"
+            "profile has {seen} bytes or more, the limit is {limit} (querier.adhoc.max_profile_bytes); upload a shorter one"
         );
         return Status::new(ErrorCode::TooLarge, message);
     }
@@ -145,7 +145,7 @@ mod tests {
             let said = said(bytes);
             assert!(said.starts_with(why) && said.contains("upload pprof"), "{bytes:?}: {said}");
         }
-        assert!(said(&[b'a'; 1025]).contains("the limit is 1KiB (querier.adhoc_profile)"));
+        assert!(said(&[b'a'; 1025]).contains("the limit is 1KiB (querier.adhoc.max_profile_bytes)"));
         assert!(said(b"main -3\n").contains("values below 0"));
     }
 

@@ -228,7 +228,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
             if running >= self.bounds.most {
                 let most = self.bounds.most;
                 let message = format!(
-                    "{running} queries of a tenant run in the background, the limit is {most} (querier.background_queries); wait for one of them to end"
+                    "{running} queries of a tenant run in the background, the limit is {most} (querier.max_async_queries_per_tenant); wait for one of them to end"
                 );
                 return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(RETRY_AFTER_BUSY));
             }
@@ -287,7 +287,7 @@ fn check_result_size(bytes: usize, all: usize) -> Result<(), Status> {
     }
     let size = |bytes: usize| ByteSize::bytes(bytes as u64);
     let message = format!(
-        "the answer has {}, and half of {} (querier.background_answers, and at most half of querier.answers) may be kept for a tenant; ask for fewer nodes, or wait for the answer",
+        "the answer has {}, and half of {} (querier.async_results_bytes, and at most half of querier.max_inflight_result_bytes) may be kept for a tenant; ask for fewer nodes, or wait for the answer",
         size(bytes),
         size(all)
     );
@@ -384,7 +384,10 @@ mod tests {
         let (second, end_second) = begin(&background, "acme").unwrap();
         let refused = begin(&background, "acme").unwrap_err();
         assert_eq!(refused.code, ErrorCode::Exhausted);
-        assert!(refused.to_string().contains("the limit is 2 (querier.background_queries)"), "{refused}");
+        assert!(
+            refused.to_string().contains("the limit is 2 (querier.max_async_queries_per_tenant)"),
+            "{refused}"
+        );
         assert!(begin(&background, "other").is_ok(), "another tenant has its own");
         assert!(matches!(background.poll_query(&acme, first), Ok((AsyncQueryState::Running, _))));
         assert_eq!(background.poll_query(&other, first).err().unwrap().code, ErrorCode::NotFound);

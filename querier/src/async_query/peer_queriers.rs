@@ -52,7 +52,10 @@ pub trait PeerQueriers: Send + Sync {
 impl ClientState {
     pub(crate) fn new(place: QuerierClusterDeps, config: &QuerierConfig, clock: &Clock) -> Self {
         let QuerierClusterDeps { node, others, tasks, random } = place;
-        let bounds = AsyncQueryLimits { most: config.background_queries, bytes: config.async_result_bytes() };
+        let bounds = AsyncQueryLimits {
+            most: config.max_async_queries_per_tenant,
+            bytes: config.async_result_bytes(),
+        };
         Self {
             node,
             others,
@@ -61,7 +64,7 @@ impl ClientState {
                 node,
                 random.split(),
                 clock.clone(),
-                config.diagnostics,
+                config.diagnostics_bytes,
             )),
         }
     }

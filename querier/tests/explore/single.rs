@@ -59,7 +59,8 @@ fn an_answer_says_what_it_lacks() {
 #[test]
 fn no_answer_takes_more_room_than_there_is() {
     let answer = ByteSize::bytes(64);
-    let querier = querier_with(QuerierConfig { answer, ..QuerierConfig::default() }, &busy(), &[]);
+    let querier =
+        querier_with(QuerierConfig { max_result_bytes: answer, ..QuerierConfig::default() }, &busy(), &[]);
     let code = |result: Result<(), Status>| result.unwrap_err().code;
     let reader = both();
     let query = || query(1, 30);

@@ -15,12 +15,12 @@ use super::{SettingError, SettingErrors};
 /// Maximum bytes of a node name and of a zone, as the gossip protocol accepts them.
 const MAX_NAME_BYTES: usize = 64;
 const MAX_SEEDS: usize = 64;
-/// Lower bound of `dead_after`: a node that is missing for less may only be slow or restarting.
-const MIN_DEAD_AFTER: Duration = Duration::from_secs(10);
+/// Lower bound of `node_failure_timeout`: a node that is missing for less may only be slow or restarting.
+const MIN_NODE_FAILURE_TIMEOUT: Duration = Duration::from_secs(10);
 const DEFAULT_INTERNAL_ADDRESS: &str = "0.0.0.0:9095";
 const DEFAULT_GOSSIP_ADDRESS: &str = "0.0.0.0:7946";
 
-/// Settings of the cluster. Without `seeds` and without a listen address, the server is a single node.
+/// Settings of the cluster. Without `seed_nodes` and without a listen address, the server is a single node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterConfig {
@@ -28,9 +28,9 @@ pub struct ClusterConfig {
     /// folder. Example: `5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60`.
     pub id: Option<String>,
     /// Display name of this node; its id by default. Example: `athanor-1`.
-    pub name: Option<String>,
+    pub node_name: Option<String>,
     /// Availability zone: members of a raft group are placed in different zones. Example: `eu-west-1a`.
-    pub zone: String,
+    pub availability_zone: String,
     /// File with the secret that the nodes share; during a rotation, with the old and the new one. Example:
     /// `/etc/athanor/cluster-secret`.
     pub secret_file: Option<PathBuf>,
@@ -39,27 +39,25 @@ pub struct ClusterConfig {
     pub tls: ClusterTlsConfig,
     /// Address for calls from other nodes; the default in a cluster is `0.0.0.0:9095`. Example:
     /// `10.0.0.5:9095`.
-    pub listen_internal: Option<String>,
+    pub internal_listen_address: Option<String>,
     /// Address for gossip; the default in a cluster is `0.0.0.0:7946`. Example: `10.0.0.5:7946`.
-    pub listen_gossip: Option<String>,
+    pub gossip_listen_address: Option<String>,
     /// IP address that other nodes use for this node, if it differs from the listen address. Example:
     /// `10.0.0.5`.
-    pub advertise: Option<String>,
+    pub advertise_address: Option<String>,
     /// Gossip addresses that a starting node contacts first. Example: `[athanor-0.athanor:7946]`.
-    pub seeds: Vec<String>,
+    pub seed_nodes: Vec<String>,
     /// Replicas of each shard, in as many zones as there are. A majority must have a profile before it is
     /// acknowledged. Example: `3`.
-    pub copies: u16,
-    /// Voters of the metastore: 1, 3 or 5. Example: `3`.
-    pub voters: u16,
+    pub replication_factor: u16,
     /// Slots of a new cluster; the default is two per ingester. Example: `12`.
-    pub slots: Option<u32>,
+    pub initial_slots: Option<u32>,
     /// Capacity of one slot for one service, in sent bytes per second. A service that sends more gets more
     /// slots. Example: `8MiB`.
-    pub bytes_per_slot: ByteSize,
+    pub target_slot_bytes_per_second: ByteSize,
     /// Time after which a missing node is replaced. Example: `5m`.
     #[serde(with = "duration_text")]
-    pub dead_after: Duration,
+    pub node_failure_timeout: Duration,
 }
 
 /// TLS files in PEM, reloaded when they change: all three, or none.
@@ -67,36 +65,36 @@ pub struct ClusterConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterTlsConfig {
     /// Certificate chain of this node. Example: `/etc/athanor/node.pem`.
-    pub certificate: Option<PathBuf>,
+    pub cert_file: Option<PathBuf>,
     /// Private key of the certificate. Example: `/etc/athanor/node-key.pem`.
-    pub key: Option<PathBuf>,
+    pub key_file: Option<PathBuf>,
     /// Certificate authorities of the nodes. During a rotation, the file holds the old and the new one.
     /// Example: `/etc/athanor/authorities.pem`.
-    pub authorities: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
 }
 
 /// TLS files of a node, all of them configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterTlsFiles {
     /// Certificate chain of this node.
-    pub certificate: PathBuf,
+    pub cert_file: PathBuf,
     /// Private key of the certificate.
-    pub key: PathBuf,
+    pub key_file: PathBuf,
     /// Certificate authorities of the nodes.
-    pub authorities: PathBuf,
+    pub ca_file: PathBuf,
 }
 
 impl ClusterTlsConfig {
     /// Returns all three files, or `None` if none is configured. Some without the others are an error.
     fn files(&self) -> Result<Option<ClusterTlsFiles>, SettingError> {
-        let Self { certificate, key, authorities } = self;
-        if let (Some(certificate), Some(key), Some(authorities)) = (certificate, key, authorities) {
-            let certificate = certificate.clone();
-            let key = key.clone();
-            let authorities = authorities.clone();
-            return Ok(Some(ClusterTlsFiles { certificate, key, authorities }));
+        let Self { cert_file, key_file, ca_file } = self;
+        if let (Some(cert_file), Some(key_file), Some(ca_file)) = (cert_file, key_file, ca_file) {
+            let cert_file = cert_file.clone();
+            let key_file = key_file.clone();
+            let ca_file = ca_file.clone();
+            return Ok(Some(ClusterTlsFiles { cert_file, key_file, ca_file }));
         }
-        let all = [("certificate", certificate), ("key", key), ("authorities", authorities)];
+        let all = [("cert_file", cert_file), ("key_file", key_file), ("ca_file", ca_file)];
         let (given, missing): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, path)| path.is_some());
         if given.is_empty() {
             return Ok(None);
@@ -117,19 +115,18 @@ impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
             id: None,
-            name: None,
-            zone: String::new(),
+            node_name: None,
+            availability_zone: String::new(),
             secret_file: None,
             tls: ClusterTlsConfig::default(),
-            listen_internal: None,
-            listen_gossip: None,
-            advertise: None,
-            seeds: Vec::new(),
-            copies: 3,
-            voters: 3,
-            slots: None,
-            bytes_per_slot: ByteSize::mib(8),
-            dead_after: Duration::from_secs(5 * 60),
+            internal_listen_address: None,
+            gossip_listen_address: None,
+            advertise_address: None,
+            seed_nodes: Vec::new(),
+            replication_factor: 3,
+            initial_slots: None,
+            target_slot_bytes_per_second: ByteSize::mib(8),
+            node_failure_timeout: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -144,11 +141,11 @@ pub struct ClusterJoinConfig {
     /// TLS files; `None` disables TLS.
     pub tls: Option<ClusterTlsFiles>,
     /// Address for calls from other nodes.
-    pub listen_internal: SocketAddr,
+    pub internal_listen_address: SocketAddr,
     /// Address for gossip.
-    pub listen_gossip: SocketAddr,
+    pub gossip_listen_address: SocketAddr,
     /// IP address that other nodes use for this node.
-    pub advertise: Option<IpAddr>,
+    pub advertise_address: Option<IpAddr>,
 }
 
 impl ClusterConfig {
@@ -168,7 +165,9 @@ impl ClusterConfig {
 
     /// Returns whether the settings describe a single node.
     pub fn is_single_node(&self) -> bool {
-        self.seeds.is_empty() && self.listen_gossip.is_none() && self.listen_internal.is_none()
+        self.seed_nodes.is_empty()
+            && self.gossip_listen_address.is_none()
+            && self.internal_listen_address.is_none()
     }
 
     /// Returns the validated settings if all are valid, and all errors.
@@ -189,46 +188,67 @@ impl ClusterConfig {
         problems.add_if(self.secret_file.is_none(), "cluster.secret_file", || {
             "nodes trust each other by a shared secret; name a file that holds it".to_owned()
         });
-        let internal =
-            address("cluster.listen_internal", self.listen_internal.as_deref(), DEFAULT_INTERNAL_ADDRESS);
-        let listen_internal = problems.take(internal);
-        let gossip = address("cluster.listen_gossip", self.listen_gossip.as_deref(), DEFAULT_GOSSIP_ADDRESS);
-        let listen_gossip = problems.take(gossip);
-        let advertise = problems.take(self.advertised());
-        let is_everywhere =
-            [listen_internal, listen_gossip].iter().flatten().any(|address| address.ip().is_unspecified());
-        problems.add_if(advertise == Some(None) && is_everywhere, "cluster.advertise", || {
+        let internal = address(
+            "cluster.internal_listen_address",
+            self.internal_listen_address.as_deref(),
+            DEFAULT_INTERNAL_ADDRESS,
+        );
+        let internal_listen_address = problems.take(internal);
+        let gossip = address(
+            "cluster.gossip_listen_address",
+            self.gossip_listen_address.as_deref(),
+            DEFAULT_GOSSIP_ADDRESS,
+        );
+        let gossip_listen_address = problems.take(gossip);
+        let advertise_address = problems.take(self.advertised());
+        let is_everywhere = [internal_listen_address, gossip_listen_address]
+            .iter()
+            .flatten()
+            .any(|address| address.ip().is_unspecified());
+        problems.add_if(advertise_address == Some(None) && is_everywhere, "cluster.advertise_address", || {
             "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5"
                 .to_owned()
         });
         let SettingErrors(problems) = problems;
-        let read =
-            (cluster.flatten(), self.secret_file.clone(), tls, listen_internal, listen_gossip, advertise);
+        let read = (
+            cluster.flatten(),
+            self.secret_file.clone(),
+            tls,
+            internal_listen_address,
+            gossip_listen_address,
+            advertise_address,
+        );
         let (
             Some(cluster),
             Some(secret_file),
             Some(tls),
-            Some(listen_internal),
-            Some(listen_gossip),
-            Some(advertise),
+            Some(internal_listen_address),
+            Some(gossip_listen_address),
+            Some(advertise_address),
         ) = read
         else {
             return (None, problems);
         };
-        let joining =
-            ClusterJoinConfig { cluster, secret_file, tls, listen_internal, listen_gossip, advertise };
+        let joining = ClusterJoinConfig {
+            cluster,
+            secret_file,
+            tls,
+            internal_listen_address,
+            gossip_listen_address,
+            advertise_address,
+        };
         (Some(joining), problems)
     }
 
     fn advertised(&self) -> Result<Option<IpAddr>, SettingError> {
-        let Some(text) = self.advertise.as_deref() else { return Ok(None) };
+        let Some(text) = self.advertise_address.as_deref() else { return Ok(None) };
         match text.parse::<IpAddr>() {
             Ok(address) if !address.is_unspecified() => Ok(Some(address)),
             _ => {
                 let reason = format!(
                     "{text:?} is no address by which others reach this node; write for example 10.0.0.5, the port follows from where it listens"
                 );
-                Err(SettingError { setting: "cluster.advertise", reason })
+                Err(SettingError { setting: "cluster.advertise_address", reason })
             }
         }
     }
@@ -243,41 +263,46 @@ impl ClusterConfig {
     }
 
     fn check_numbers(&self, problems: &mut SettingErrors) {
-        problems.add_if(!(1..=MAX_REPLICATION_FACTOR).contains(&self.copies), "cluster.copies", || {
-            format!("{} copies; write 1 to {MAX_REPLICATION_FACTOR}, usually 3", self.copies)
-        });
-        problems.add_if(![1, 3, 5].contains(&self.voters), "cluster.voters", || {
-            format!("{} voters; write 1, 3 or 5", self.voters)
-        });
-        let slots = self.slots.unwrap_or(1);
-        problems.add_if(!(1..=MAX_SLOTS).contains(&slots), "cluster.slots", || {
+        problems.add_if(
+            !(1..=MAX_REPLICATION_FACTOR).contains(&self.replication_factor),
+            "cluster.replication_factor",
+            || format!("{} copies; write 1 to {MAX_REPLICATION_FACTOR}, usually 3", self.replication_factor),
+        );
+        let slots = self.initial_slots.unwrap_or(1);
+        problems.add_if(!(1..=MAX_SLOTS).contains(&slots), "cluster.initial_slots", || {
             format!("{slots} slots; write 1 to {MAX_SLOTS}")
         });
-        problems.add_if(self.dead_after < MIN_DEAD_AFTER, "cluster.dead_after", || {
-            format!(
-                "{} is too short, a restart takes longer; write {} or more, usually 5m",
-                format_duration(self.dead_after),
-                format_duration(MIN_DEAD_AFTER)
-            )
-        });
+        problems.add_if(
+            self.node_failure_timeout < MIN_NODE_FAILURE_TIMEOUT,
+            "cluster.node_failure_timeout",
+            || {
+                format!(
+                    "{} is too short, a restart takes longer; write {} or more, usually 5m",
+                    format_duration(self.node_failure_timeout),
+                    format_duration(MIN_NODE_FAILURE_TIMEOUT)
+                )
+            },
+        );
     }
 
     fn check_names(&self, problems: &mut SettingErrors) {
-        let name = self.name.as_deref().unwrap_or("unnamed");
-        for (setting, text) in [("cluster.name", name), ("cluster.zone", &self.zone)] {
+        let name = self.node_name.as_deref().unwrap_or("unnamed");
+        for (setting, text) in
+            [("cluster.node_name", name), ("cluster.availability_zone", &self.availability_zone)]
+        {
             let is_wrong = text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control);
             problems.add_if(is_wrong, setting, || {
                 format!("{text:?} has {} bytes; write up to {MAX_NAME_BYTES}, on one line", text.len())
             });
         }
-        let seeds = self.seeds.len();
-        problems.add_if(seeds > MAX_SEEDS, "cluster.seeds", || {
+        let seeds = self.seed_nodes.len();
+        problems.add_if(seeds > MAX_SEEDS, "cluster.seed_nodes", || {
             format!("there are {seeds}; some are enough, up to {MAX_SEEDS}")
         });
-        for seed in self.seeds.iter().take(MAX_SEEDS) {
+        for seed in self.seed_nodes.iter().take(MAX_SEEDS) {
             let named = seed.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             let port = named.and_then(|(_, port)| port.parse::<u16>().ok());
-            problems.add_if(port.is_none_or(|port| port == 0), "cluster.seeds", || {
+            problems.add_if(port.is_none_or(|port| port == 0), "cluster.seed_nodes", || {
                 format!("{seed:?} is no host with a port; write for example 10.0.0.5:7946")
             });
         }
@@ -300,8 +325,8 @@ mod tests {
         ClusterConfig {
             id: Some(ID.to_owned()),
             secret_file: Some("secret".into()),
-            advertise: Some("10.0.0.5".to_owned()),
-            seeds: vec!["10.0.0.6:7946".to_owned(), "[::1]:7946".to_owned()],
+            advertise_address: Some("10.0.0.5".to_owned()),
+            seed_nodes: vec!["10.0.0.6:7946".to_owned(), "[::1]:7946".to_owned()],
             ..ClusterConfig::default()
         }
     }
@@ -313,36 +338,62 @@ mod tests {
         assert_eq!(named.join_config(), Ok(None));
         let joining = whole().join_config().unwrap().unwrap();
         assert_eq!(format!("{:x}", joining.cluster), ID);
-        assert_eq!((joining.listen_internal.port(), joining.listen_gossip.port()), (9095, 7946));
+        assert_eq!(
+            (joining.internal_listen_address.port(), joining.gossip_listen_address.port()),
+            (9095, 7946)
+        );
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_a_way_out() {
         type Change = fn(&mut ClusterConfig);
-        let cases: [(Change, &str, &str); 19] = [
-            (|s| s.tls.key = Some("k".into()), "cluster.tls", "key without certificate and authorities"),
+        let cases: [(Change, &str, &str); 18] = [
+            (|s| s.tls.key_file = Some("k".into()), "cluster.tls", "key_file without cert_file and ca_file"),
             (
-                |s| (s.tls.key, s.tls.certificate) = (Some("k".into()), Some("c".into())),
+                |s| (s.tls.key_file, s.tls.cert_file) = (Some("k".into()), Some("c".into())),
                 "cluster.tls",
-                "without authorities: name all three files",
+                "without ca_file: name all three files",
             ),
-            (|s| s.copies = 0, "cluster.copies", "usually 3"),
-            (|s| s.voters = 4, "cluster.voters", "write 1, 3 or 5"),
-            (|s| s.slots = Some(0), "cluster.slots", "write 1 to"),
-            (|s| s.dead_after = Duration::from_secs(1), "cluster.dead_after", "write 10s or more"),
+            (|s| s.replication_factor = 0, "cluster.replication_factor", "usually 3"),
+            (|s| s.initial_slots = Some(0), "cluster.initial_slots", "write 1 to"),
+            (
+                |s| s.node_failure_timeout = Duration::from_secs(1),
+                "cluster.node_failure_timeout",
+                "write 10s or more",
+            ),
             (|s| s.id = None, "cluster.id", "openssl rand -hex 16"),
             (|s| s.id = Some("5f".to_owned()), "cluster.id", "\"5f\" is no cluster's id"),
             (|s| s.id = Some("0".repeat(32)), "cluster.id", "not all of them 0"),
             (|s| s.id = Some(format!("+{}", "1".repeat(31))), "cluster.id", "32 hexadecimal digits"),
             (|s| s.secret_file = None, "cluster.secret_file", "name a file"),
-            (|s| s.listen_internal = Some("9095".to_owned()), "cluster.listen_internal", "0.0.0.0:9095"),
-            (|s| s.listen_gossip = Some("here:1".to_owned()), "cluster.listen_gossip", "0.0.0.0:7946"),
-            (|s| s.advertise = None, "cluster.advertise", "write the one by which others reach it"),
-            (|s| s.advertise = Some("0.0.0.0".to_owned()), "cluster.advertise", "is no address"),
-            (|s| s.advertise = Some("a:1".to_owned()), "cluster.advertise", "the port follows"),
-            (|s| s.seeds = vec!["a".to_owned()], "cluster.seeds", "\"a\" is no host with a port"),
-            (|s| s.seeds = vec!["a:0".to_owned()], "cluster.seeds", "\"a:0\""),
-            (|s| s.name = Some("x".repeat(65)), "cluster.name", "has 65 bytes"),
+            (
+                |s| s.internal_listen_address = Some("9095".to_owned()),
+                "cluster.internal_listen_address",
+                "0.0.0.0:9095",
+            ),
+            (
+                |s| s.gossip_listen_address = Some("here:1".to_owned()),
+                "cluster.gossip_listen_address",
+                "0.0.0.0:7946",
+            ),
+            (
+                |s| s.advertise_address = None,
+                "cluster.advertise_address",
+                "write the one by which others reach it",
+            ),
+            (
+                |s| s.advertise_address = Some("0.0.0.0".to_owned()),
+                "cluster.advertise_address",
+                "is no address",
+            ),
+            (
+                |s| s.advertise_address = Some("a:1".to_owned()),
+                "cluster.advertise_address",
+                "the port follows",
+            ),
+            (|s| s.seed_nodes = vec!["a".to_owned()], "cluster.seed_nodes", "\"a\" is no host with a port"),
+            (|s| s.seed_nodes = vec!["a:0".to_owned()], "cluster.seed_nodes", "\"a:0\""),
+            (|s| s.node_name = Some("x".repeat(65)), "cluster.node_name", "has 65 bytes"),
         ];
         for (change, setting, said) in cases {
             let mut settings = whole();
@@ -350,7 +401,7 @@ mod tests {
             let error = settings.join_config().unwrap_err();
             assert!(error.setting == setting && error.reason.contains(said), "{error}");
         }
-        let many = ClusterConfig { seeds: vec!["a:1".to_owned(); 65], ..whole() };
-        assert!(many.join_config().unwrap_err().to_string().starts_with("cluster.seeds: there are 65"));
+        let many = ClusterConfig { seed_nodes: vec!["a:1".to_owned(); 65], ..whole() };
+        assert!(many.join_config().unwrap_err().to_string().starts_with("cluster.seed_nodes: there are 65"));
     }
 }

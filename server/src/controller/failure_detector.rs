@@ -16,14 +16,14 @@ pub struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// Returns the shard members that have been missing for at least `dead_after`. A member that was alive in
-    /// between, however shortly, starts a new absence.
+    /// Returns the shard members that have been missing for at least `node_failure_timeout`. A member that
+    /// was alive in between, however shortly, starts a new absence.
     pub fn dead_members(
         &mut self,
         view: &RoutingView,
         members: &BTreeMap<NodeId, ClusterMember>,
         now: Duration,
-        dead_after: Duration,
+        node_failure_timeout: Duration,
     ) -> BTreeSet<NodeId> {
         let all: BTreeSet<NodeId> =
             view.shards.iter().flat_map(|shard| shard.members.iter().copied()).collect();
@@ -33,7 +33,7 @@ impl FailureDetector {
             // Gossip dropped this member, or has not seen it since this process started.
             None => now.saturating_sub(*self.since.entry(*node).or_insert(now)),
         };
-        all.into_iter().filter(|node| dead_for(node) >= dead_after).collect()
+        all.into_iter().filter(|node| dead_for(node) >= node_failure_timeout).collect()
     }
 }
 

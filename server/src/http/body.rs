@@ -147,7 +147,7 @@ impl RequestBudget {
         if taken + bytes > limit.get() {
             let needed = ByteSize::bytes(taken + bytes).to_approximate_string();
             let message = format!(
-                "the request takes {needed} of memory, the limit of all requests together is {limit} (request_bytes): \
+                "the request takes {needed} of memory, the limit of all requests together is {limit} (max_inflight_request_bytes): \
                  send smaller batches"
             );
             return Err(Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded"));
@@ -180,7 +180,7 @@ impl RequestBudget {
         taken.map_err(|exceeded| {
             let message = format!(
                 "too many bytes in flight: tenant {tenant} holds {}, this needs {} more, the limit of one tenant among others \
-                 is {}, half of request_bytes; send it again later",
+                 is {}, half of max_inflight_request_bytes; send it again later",
                 ByteSize::bytes(exceeded.held).to_approximate_string(),
                 ByteSize::bytes(bytes).to_approximate_string(),
                 ByteSize::bytes(exceeded.share)

@@ -67,7 +67,7 @@ impl BodyPolicy {
 
     /// Returns the policy of manual uploads: one profile in base64, with a size limit.
     pub fn upload(limit: ByteSize) -> Self {
-        Self { limit, set_by: "querier.adhoc_profile", weigh: |bytes, _, _| Ok(Some(bytes.len())) }
+        Self { limit, set_by: "querier.adhoc.max_profile_bytes", weigh: |bytes, _, _| Ok(Some(bytes.len())) }
     }
 
     /// Returns the error of a body that exceeds the limit.

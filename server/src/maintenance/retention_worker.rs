@@ -517,7 +517,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut bucket = Bucket { local: Some(folder.path().to_path_buf()), ..Bucket::default() };
         // Nobody moves the clock between two attempts.
-        bucket.patience.attempts = 1;
+        bucket.retry.max_attempts = 1;
         let store =
             Store::open(&bucket, StoreDeps { clock: clock.clone(), random: Random::from_seed(2) }).unwrap();
         let meta = |number| {

@@ -96,7 +96,9 @@ impl ClusterBootstrap {
         net: &Arc<dyn Net>,
         clock: &Clock,
     ) -> Result<Option<Self>, StartError> {
-        match config.cluster.join_config()? {
+        let joining = config.cluster.join_config()?;
+        config.metastore.validate()?;
+        match joining {
             Some(joining) => Ok(Some(Self::take(joining, Arc::clone(net), clock).await?)),
             None => Ok(None),
         }
@@ -118,7 +120,7 @@ impl ClusterBootstrap {
             Some(certificates) => certificates.wrap_network(net, clock),
             None => net,
         };
-        let at = joining.listen_internal;
+        let at = joining.internal_listen_address;
         let socket = net.listen(at).await.map_err(|source| ClusterJoinError::Listen { at, source })?;
         Ok(Self { joining, secrets, net, certificates, listener: HttpListener::from_socket(socket) })
     }
@@ -136,20 +138,20 @@ impl ClusterBootstrap {
         let settings = &config.cluster;
         let clock = system.clock.clone();
         let mut address = listener.address();
-        if let Some(advertise) = joining.advertise {
+        if let Some(advertise) = joining.advertise_address {
             address.set_ip(advertise);
         }
         let this = NodeDescriptor {
-            name: settings.name.clone().unwrap_or_else(|| format!("{:016x}", me.node)),
-            zone: settings.zone.clone(),
+            name: settings.node_name.clone().unwrap_or_else(|| format!("{:016x}", me.node)),
+            zone: settings.availability_zone.clone(),
             roles: config.target.roles().clone(),
             internal: address,
         };
         let gossip_config = GossipConfig {
             me,
-            listen: joining.listen_gossip,
-            advertise: joining.advertise,
-            seeds: settings.seeds.clone(),
+            listen: joining.gossip_listen_address,
+            advertise: joining.advertise_address,
+            seeds: settings.seed_nodes.clone(),
             this,
         };
         let transport: &dyn Transport = &*system.gossip;

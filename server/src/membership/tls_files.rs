@@ -91,14 +91,14 @@ impl TlsFileWatcher {
 }
 
 fn pems(files: &ClusterTlsFiles) -> Result<PemFiles, TlsFileError> {
-    let ClusterTlsFiles { certificate, key, authorities } = files;
+    let ClusterTlsFiles { cert_file, key_file, ca_file } = files;
     let read = |setting: &'static str, path: &Path| {
         let read = bytes(path);
         read.map_err(|source| TlsFileError::File { setting, path: path.to_owned(), source })
     };
-    let certificate = read("certificate", certificate)?;
-    let key = read("key", key)?;
-    Ok(PemFiles { certificate, key, authorities: read("authorities", authorities)? })
+    let certificate = read("cert_file", cert_file)?;
+    let key = read("key_file", key_file)?;
+    Ok(PemFiles { certificate, key, authorities: read("ca_file", ca_file)? })
 }
 
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
@@ -121,11 +121,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let files =
-            ClusterTlsFiles { certificate: at("node"), key: at("key"), authorities: at("authorities") };
+            ClusterTlsFiles { cert_file: at("node"), key_file: at("key"), ca_file: at("authorities") };
         let refused = || TlsFileWatcher::read(files.clone()).map(drop).unwrap_err();
         let missing = refused();
         assert_eq!(missing.code(), ErrorCode::NotFound);
-        assert!(missing.to_string().starts_with("cluster.tls.certificate: "), "{missing}");
+        assert!(missing.to_string().starts_with("cluster.tls.cert_file: "), "{missing}");
         for name in ["node", "key", "authorities"] {
             std::fs::write(at(name), "nothing\n").unwrap();
         }

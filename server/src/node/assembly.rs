@@ -178,7 +178,7 @@ impl NodeContext<'_> {
             members: others.membership().members.clone(),
             node: self.identity.node,
             cluster: self.identity.cluster,
-            wanted: self.config.cluster.voters,
+            wanted: self.config.metastore.voters,
             clock: self.system.clock.clone(),
         }
     }
@@ -338,7 +338,7 @@ impl NodeContext<'_> {
             remote: self.others.map(|others| others.rpc_client().clone()),
             clock: self.system.clock.clone(),
         };
-        let hedges = Arc::new(HedgingPolicy::new(self.config.querier.hedged_percent));
+        let hedges = Arc::new(HedgingPolicy::new(self.config.querier.hedging_max_percent));
         RoutingHandles { leaders, ways, hedges }
     }
 
@@ -364,7 +364,7 @@ impl NodeContext<'_> {
         let done = Arc::new(RetentionCounters::default());
         let Some(LocalVoter { metastore, .. }) = voter else { return Ok(done) };
         let NodeDeps { clock, random, store, .. } = &self.system;
-        let retention = self.config.retention;
+        let retention = self.config.retention_period;
         let tasks = &self.tasks;
         let leads = |metastore: &MetastoreVoter| {
             let leadership = metastore.leader_watch();
@@ -411,10 +411,10 @@ impl NodeContext<'_> {
                 members: others.membership().members.clone(),
                 ways: ways.clone(),
                 clock: clock.clone(),
-                copies: settings.copies,
-                slots: settings.slots,
-                dead_after: settings.dead_after,
-                bytes_per_slot: settings.bytes_per_slot.get(),
+                copies: settings.replication_factor,
+                slots: settings.initial_slots,
+                node_failure_timeout: settings.node_failure_timeout,
+                bytes_per_slot: settings.target_slot_bytes_per_second.get(),
                 limits: self.config.limits.clone(),
             };
             let token = tasks.shutdown_token();

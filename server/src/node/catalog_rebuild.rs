@@ -41,9 +41,10 @@ pub async fn rebuild_catalog(
             "target does not include metastore; run the command with the settings of a metastore",
         ));
     }
-    let alone = || {
+    let alone =
+        || {
         refused(
-            "cluster.seeds is empty; name running nodes, because recovery reads the logs of the ingesters",
+            "cluster.seed_nodes is empty; name running nodes, because recovery reads the logs of the ingesters",
         )
     };
     let joining = config.cluster.join_config()?.ok_or_else(alone)?;
@@ -78,7 +79,7 @@ async fn again(
     let ways = site.routing_handles(None).ways;
     let at = clock.wall();
     let until = clock.monotonic() + REBUILD_DEADLINE;
-    let retention = site.config.retention;
+    let retention = site.config.retention_period;
     let retained_since = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
     loop {
         let may_wait = clock.monotonic() < until;

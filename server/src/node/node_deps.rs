@@ -50,7 +50,7 @@ impl NodeDeps {
         let clock = Clock::system();
         let random = Random::system();
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let DataDir { wal, state, cache, activity } = data_dir::open(&config.data)?;
+        let DataDir { wal, state, cache, activity } = data_dir::open(&config.data_dir)?;
         let store =
             Store::open(&config.bucket(), StoreDeps { clock: clock.clone(), random: random.split() })?;
         Ok(Self {

@@ -72,7 +72,7 @@ pub struct NodeRoles {
     pub(super) tasks: TaskGroup,
     pub(super) clock: Clock,
     /// Longest duration of a shutdown.
-    drain: Duration,
+    shutdown_timeout: Duration,
 }
 
 impl NodeRoles {
@@ -162,7 +162,7 @@ impl NodeRoles {
             log,
             tasks,
             clock,
-            drain: config.drain,
+            shutdown_timeout: config.shutdown_timeout,
         })
     }
 
@@ -201,7 +201,7 @@ impl NodeRoles {
 
     /// Starts the shutdown budget.
     pub(super) fn begin_shutdown(&self) -> ShutdownBudget {
-        ShutdownBudget::begin(&self.clock, self.drain)
+        ShutdownBudget::begin(&self.clock, self.shutdown_timeout)
     }
 
     /// Transfers all leaderships of this node, as far as other nodes accept them.
@@ -214,8 +214,8 @@ impl NodeRoles {
         }
     }
 
-    /// Transfers leaderships and ends everything within `drain`. A single-node server first flushes its
-    /// memory. An error means that acknowledged data may be lost.
+    /// Transfers leaderships and ends everything within `shutdown_timeout`. A single-node server first
+    /// flushes its memory. An error means that acknowledged data may be lost.
     pub fn close(self) -> BoxFuture<'static, Result<(), Status>> {
         let closed = async move {
             let ending = self.begin_shutdown();

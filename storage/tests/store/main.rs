@@ -200,12 +200,12 @@ async fn an_attempt_without_an_answer_is_given_up_and_tried_again() {
 async fn the_deadline_of_the_whole_call_holds_however_many_attempts_are_left() {
     let server = Server::start().await;
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
-    let patience = StorageRetryConfig {
-        attempts: 100,
+    let retry = StorageRetryConfig {
+        max_attempts: 100,
         total_timeout: Duration::from_secs(50),
-        ..server.config().patience
+        ..server.config().retry
     };
-    let config = StorageConfig { patience, ..server.config() };
+    let config = StorageConfig { retry, ..server.config() };
     let store =
         Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::from_seed(1) }).unwrap();
     server.plan([Fault::Hold; 3]);
@@ -227,8 +227,8 @@ async fn the_deadline_of_the_whole_call_holds_however_many_attempts_are_left() {
 async fn no_more_calls_are_under_way_than_may() {
     let server = Server::start().await;
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
-    let patience = StorageRetryConfig { attempts: 1, ..StorageRetryConfig::default() };
-    let config = StorageConfig { max_concurrent: 1, patience, ..server.config() };
+    let retry = StorageRetryConfig { max_attempts: 1, ..StorageRetryConfig::default() };
+    let config = StorageConfig { max_concurrent: 1, retry, ..server.config() };
     let store = Store::open(&config, StoreDeps { clock, random: Random::from_seed(1) }).unwrap();
     server.plan([Fault::Hold]);
     let (first, second) = (key(1, "f"), key(2, "f"));
@@ -246,13 +246,13 @@ async fn no_more_calls_are_under_way_than_may() {
 fn narrow(server: &Server) -> (Store, Clock, ManualClock) {
     let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
     let seconds = Duration::from_secs;
-    let patience = StorageRetryConfig {
-        attempts: 1,
+    let retry = StorageRetryConfig {
+        max_attempts: 1,
         attempt_timeout: seconds(90),
         total_timeout: seconds(50),
         ..StorageRetryConfig::default()
     };
-    let config = StorageConfig { max_concurrent: 1, max_waiting: 2, patience, ..server.config() };
+    let config = StorageConfig { max_concurrent: 1, max_queued: 2, retry, ..server.config() };
     let store =
         Store::open(&config, StoreDeps { clock: clock.clone(), random: Random::from_seed(1) }).unwrap();
     (store, clock, hand)
@@ -316,7 +316,7 @@ fn every_vendor_is_configured_from_flags() {
     let deps = || StoreDeps { clock: Clock::system(), random: Random::from_seed(1) };
     let key = "gcs.service_account_key='{\"private_key\":\"k\",\"private_key_id\":\"i\",\"client_email\":\"e\",\"disable_oauth\":true}'";
     for flags in [
-        &["s3.bucket=b", "s3.region=eu-central-1", "patience.attempt_timeout=5s"][..],
+        &["s3.bucket=b", "s3.region=eu-central-1", "retry.attempt_timeout=5s"][..],
         &["azure.account=a", "azure.container=c", "azure.access_key=a2V5"],
         &["gcs.bucket=b", key],
     ] {

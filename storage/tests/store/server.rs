@@ -73,9 +73,9 @@ impl Server {
             allow_http: true,
         };
         let backoff = std::time::Duration::from_millis(1);
-        let patience =
-            StorageRetryConfig { attempts: 4, backoff_first: backoff, ..StorageRetryConfig::default() };
-        StorageConfig { s3: Some(s3), patience, ..StorageConfig::default() }
+        let retry =
+            StorageRetryConfig { max_attempts: 4, min_backoff: backoff, ..StorageRetryConfig::default() };
+        StorageConfig { s3: Some(s3), retry, ..StorageConfig::default() }
     }
 
     /// What happens to the next requests.

@@ -145,7 +145,7 @@ async fn only_damage_that_is_read_is_told() {
 #[tokio::test]
 async fn a_gateway_gets_over_damage_that_passes() {
     let (source, mut noticed) = (profiles(0..2, &[10, 20], 5), 0);
-    let none = StoreGatewayConfig { parts: ByteSize::bytes(0), ..config() };
+    let none = StoreGatewayConfig { block_cache_bytes: ByteSize::bytes(0), ..config() };
     let disks = [None, Some(MemoryDisk::new())];
     let ways = disks.iter().flat_map(|disk| [(disk, config()), (disk, none.clone())]);
     let files = PARQUET_FILES.into_iter().chain([META_FILE]);

@@ -10,7 +10,7 @@ async fn a_question_that_comes_again_reads_nothing() {
         .put(block(1), &[("other", profiles(0..1, &[10], 3)), ("shop", profiles(0..3, &[10, 20, 30], 20))])
         .await;
     bucket.put(block(2), &[("shop", profiles(0..3, &[40, 50], 20))]).await;
-    let gateway = gateway(&bucket, &StoreGatewayConfig { parts: ByteSize::bytes(0), ..config() });
+    let gateway = gateway(&bucket, &StoreGatewayConfig { block_cache_bytes: ByteSize::bytes(0), ..config() });
     let first = of_block(&gateway, &tree("{}", 0, 60), 1, true).await;
     assert_eq!(said(&first), said(&expected(&tree("{}", 0, 60), &old)));
     assert!(bucket.read().0 > 1);
@@ -97,7 +97,11 @@ async fn nothing_is_kept_where_there_is_no_room_for_it() {
     let bucket = Bucket::new();
     let source = profiles(0..3, &[10, 20, 30], 20);
     bucket.put(block(1), &[("shop", profiles(0..3, &[10, 20, 30], 20))]).await;
-    let none = StoreGatewayConfig { answers: ByteSize::bytes(0), parts: ByteSize::bytes(0), ..config() };
+    let none = StoreGatewayConfig {
+        partial_cache_bytes: ByteSize::bytes(0),
+        block_cache_bytes: ByteSize::bytes(0),
+        ..config()
+    };
     let gateway = gateway(&bucket, &none);
     for _ in 0..2 {
         let ask = tree("{}", 0, 60);

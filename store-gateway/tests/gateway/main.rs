@@ -28,11 +28,10 @@ fn at(seconds: i64) -> i64 {
 }
 
 fn config() -> StoreGatewayConfig {
-    let disk_spare = ByteSize::bytes(0);
     StoreGatewayConfig {
-        reading: ByteSize::mib(64),
-        parts: ByteSize::mib(64),
-        disk_spare,
+        max_inflight_block_bytes: ByteSize::mib(64),
+        block_cache_bytes: ByteSize::mib(64),
+        disk_cache_min_free_bytes: ByteSize::bytes(0),
         ..StoreGatewayConfig::default()
     }
 }

@@ -70,7 +70,8 @@ async fn every_question_has_its_answer_though_little_is_read() {
         for what in questions() {
             let ask = ask(selector, from, to, what);
             // A gateway that knows nothing; then one that knows the parts.
-            let gateway = gateway(&bucket, &StoreGatewayConfig { answers: ByteSize::bytes(0), ..config() });
+            let gateway =
+                gateway(&bucket, &StoreGatewayConfig { partial_cache_bytes: ByteSize::bytes(0), ..config() });
             for whole in [from == 0, false] {
                 let seen = of_block(&gateway, &ask, 1, whole).await;
                 assert_eq!(said(&seen), said(&expected(&ask, &source)), "{selector} {:?}", ask.what);

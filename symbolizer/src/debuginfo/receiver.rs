@@ -90,7 +90,7 @@ impl UploadReceiver {
         let limit = self.bounds.limit;
         if self.size > limit.get() {
             let message = format!(
-                "the file has over {limit}, which is the limit (limits.debuginfo_upload_max_size): strip what is not needed, \
+                "the file has over {limit}, which is the limit (limits.debuginfo_max_file_bytes): strip what is not needed, \
                  or raise the limit"
             );
             return Err(Status::new(ErrorCode::TooLarge, message).with_reason("debuginfo_too_large"));

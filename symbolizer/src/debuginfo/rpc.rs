@@ -145,7 +145,7 @@ impl DebuginfoService {
         if hash.is_empty() {
             return Err(invalid_status("hash must be set".to_owned()));
         }
-        let limit = self.deps.overrides.for_tenant(tenant).debuginfo_upload_max_size;
+        let limit = self.deps.overrides.for_tenant(tenant).debuginfo_max_file_bytes;
         match u64::try_from(size) {
             Ok(1..) => {}
             _ => {
@@ -156,7 +156,7 @@ impl DebuginfoService {
         }
         if size as u64 > limit.get() {
             let message = format!(
-                "size is {size} bytes, the limit is {limit} (limits.debuginfo_upload_max_size): strip what is not needed, or \
+                "size is {size} bytes, the limit is {limit} (limits.debuginfo_max_file_bytes): strip what is not needed, or \
                  raise the limit"
             );
             return Err(Status::new(ErrorCode::Invalid, message).with_reason("debuginfo_too_large"));

@@ -34,18 +34,18 @@ impl World {
     }
 
     /// One in which a tenant may have so many bytes.
-    fn with_room(max_debuginfo_bytes: ByteSize) -> Self {
-        Self::with_total(max_debuginfo_bytes, ByteSize::mib(1024))
+    fn with_room(debuginfo_max_bytes: ByteSize) -> Self {
+        Self::with_total(debuginfo_max_bytes, ByteSize::mib(1024))
     }
 
     /// World where a tenant may have so many bytes, and all tenants together so many.
-    fn with_total(max_debuginfo_bytes: ByteSize, total: ByteSize) -> Self {
+    fn with_total(debuginfo_max_bytes: ByteSize, total: ByteSize) -> Self {
         let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
         let config = StorageConfig { memory: true, ..StorageConfig::default() };
         let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(1) };
         let limits = TenantLimits {
-            max_debuginfo_bytes,
-            debuginfo_upload_max_size: ByteSize::mib(20),
+            debuginfo_max_bytes,
+            debuginfo_max_file_bytes: ByteSize::mib(20),
             max_concurrent_debuginfo_uploads: 2,
             ..TenantLimits::default()
         };
@@ -264,7 +264,7 @@ async fn what_does_not_come_whole_is_removed() {
     // It is larger than it may be, which shows while it comes.
     let too_large = world.send(&id, &elf((20 << 20) + 1, 1)).await.unwrap_err();
     assert_eq!(too_large.code, ErrorCode::TooLarge);
-    assert!(too_large.message.contains("limits.debuginfo_upload_max_size"), "{too_large}");
+    assert!(too_large.message.contains("limits.debuginfo_max_file_bytes"), "{too_large}");
     world.settled().await;
     assert_eq!(world.keys().await.len(), 1, "only the note that it was begun");
     // All the same it may be sent again.
@@ -325,7 +325,7 @@ async fn a_tenant_has_so_much_room() {
     assert_eq!(refused.code, ErrorCode::Exhausted);
     for said in [
         "a file of 3000 bytes or more is to come",
-        "the limit is 5000B (limits.max_debuginfo_bytes)",
+        "the limit is 5000B (limits.debuginfo_max_bytes)",
         "DeleteDebuginfo",
     ] {
         assert!(refused.message.contains(said), "{refused}");
@@ -418,7 +418,7 @@ async fn what_is_malformed_is_refused_by_name() {
         (asked("abc", 5, &long, 0), "hash has 1025 bytes"),
         (asked("abc", 0, "h", 0), "size"),
         (asked("abc", -1, "h", 0), "size"),
-        (asked("abc", i64::MAX, "h", 0), "limits.debuginfo_upload_max_size"),
+        (asked("abc", i64::MAX, "h", 0), "limits.debuginfo_max_file_bytes"),
         (asked("abc", 5, "h", 4), "type 4"),
     ] {
         let refused = world.debuginfo.initiate(&world.tenant, asked).await.unwrap_err();

@@ -166,9 +166,11 @@ fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, zone: &str
     // The first metastore of each zone is a seed.
     let seeds = [0, 5, 10].map(|number| format!("\"{}\"", gossip(number))).join(", ");
     format!(
-        "target: {role}\nlisten: \"127.0.0.1:{port}\"\ndata: {data}\nshutdown_delay: 0s\ncluster:\n  id: \"{id}\"\n  name: {name}\n  zone: {zone}\n  \
-         secret_file: {secret}\n  listen_internal: \"127.0.0.1:{internal}\"\n  listen_gossip: \"{here}\"\n  seeds: [{seeds}]\n\
-         log:\n  segment: 16MiB\n  spares: 1\nstorage:\n  local: {bucket}\n{more}",
+        "target: {role}\nhttp_listen_address: \"127.0.0.1:{port}\"\ndata_dir: {data}\nshutdown_delay: 0s\n\
+         cluster:\n  id: \"{id}\"\n  node_name: {name}\n  availability_zone: {zone}\n  \
+         secret_file: {secret}\n  internal_listen_address: \"127.0.0.1:{internal}\"\n  \
+         gossip_listen_address: \"{here}\"\n  seed_nodes: [{seeds}]\n\
+         wal:\n  segment_bytes: 16MiB\n  preallocated_segments: 1\nstorage:\n  local: {bucket}\n{more}",
         role = target(node.role),
         port = node.port,
         data = quoted(node.folder.join("data")),
@@ -213,8 +215,8 @@ mod tests {
             assert!(loaded.value.problems().is_empty());
             let cluster = &loaded.value.cluster;
             assert_eq!(loaded.value.target.to_string(), target(node.role));
-            let (internal, gossip) = (&cluster.listen_internal, &cluster.listen_gossip);
-            for address in [Some(&loaded.value.listen), internal.as_ref(), gossip.as_ref()] {
+            let (internal, gossip) = (&cluster.internal_listen_address, &cluster.gossip_listen_address);
+            for address in [Some(&loaded.value.http_listen_address), internal.as_ref(), gossip.as_ref()] {
                 assert!(ports.insert(address.unwrap().clone()), "{address:?} twice");
             }
         }

@@ -11,7 +11,7 @@ use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TaskGroup, TenantLimits};
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated::{self, Network, RaftCallError};
-use athanor_ingester::{FlushConfig, Ingester, IngesterConfig, IngesterDeps};
+use athanor_ingester::{DedupConfig, FlushConfig, Ingester, IngesterConfig, IngesterDeps};
 use athanor_profile::store_interface::upload::ProfileUpload;
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
@@ -147,12 +147,17 @@ impl Trio {
             kin: None,
         };
         let never = FlushConfig {
-            max_age: Duration::from_secs(1 << 30),
-            max_bytes: ByteSize::mib(1024),
+            max_head_age: Duration::from_secs(1 << 30),
+            max_head_bytes: ByteSize::mib(1024),
             ..FlushConfig::default()
         };
         // Every cut puts its ids into a file.
-        let config = IngesterConfig { cut: never, shards: 1, recent_ids: 1, ..IngesterConfig::default() };
+        let config = IngesterConfig {
+            flush: never,
+            dedup: DedupConfig { max_memory_ids: 1, ..DedupConfig::default() },
+            single_node_shards: 1,
+            ..IngesterConfig::default()
+        };
         let ingester = Arc::new(Ingester::open(&config, deps).await.unwrap());
         self.hub.nodes.lock().insert(number, Arc::clone(&ingester));
         self.nodes.get_mut(&number).unwrap().process = Some((ingester, tasks));

@@ -224,11 +224,11 @@ fn settings(
     let seeds: Vec<String> = seeds.iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     // Nothing is cut but by command.
     format!(
-        "target: {target}\nlisten: \"127.0.0.1:{public}\"\ndata: {data}\nshutdown_delay: 0s\n\
-         log:\n  segment: 1MiB\n  spares: 1\n  reserve: 0MiB\nstorage:\n  local: {bucket}\n\
-         ingester:\n  cut:\n    max_age: 1h\ncluster:\n  id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  \
-         zone: {name}\n  slots: 2\n  secret_file: {secret}\n  listen_internal: \"127.0.0.1:{internal}\"\n  \
-         listen_gossip: \"127.0.0.1:{gossip}\"\n  seeds: [{seeds}]\n",
+        "target: {target}\nhttp_listen_address: \"127.0.0.1:{public}\"\ndata_dir: {data}\nshutdown_delay: 0s\n\
+         wal:\n  segment_bytes: 1MiB\n  preallocated_segments: 1\n  min_free_bytes: 0MiB\nstorage:\n  local: {bucket}\n\
+         ingester:\n  flush:\n    max_head_age: 1h\ncluster:\n  id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  node_name: {name}\n  \
+         availability_zone: {name}\n  initial_slots: 2\n  secret_file: {secret}\n  internal_listen_address: \"127.0.0.1:{internal}\"\n  \
+         gossip_listen_address: \"127.0.0.1:{gossip}\"\n  seed_nodes: [{seeds}]\n",
         data = quoted(own.join("data")),
         bucket = quoted(folder.join("bucket")),
         secret = quoted(folder.join("secret")),

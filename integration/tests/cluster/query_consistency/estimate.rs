@@ -27,11 +27,15 @@ const NOTHING: ByteSize = ByteSize::bytes(0);
 /// Nothing is kept of blocks after a question, so that each reads all that it needs; some of it twice, which counts once.
 async fn cluster() -> TestCluster {
     let one = TestCluster::builder().node("one", "za", "all").config(|config| {
-        (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(SHARDS as u32), 1, 1);
-        config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
+        config.cluster.initial_slots = Some(SHARDS as u32);
+        config.cluster.replication_factor = 1;
+        config.metastore.voters = 1;
+        config.ingester.flush.max_head_age = Duration::from_secs(24 * 3600);
         let gateway = &mut config.store_gateway;
-        (gateway.parts, gateway.answers, gateway.disk) = (NOTHING, NOTHING, NOTHING);
-        config.querier.kept_answers = NOTHING;
+        gateway.block_cache_bytes = NOTHING;
+        gateway.partial_cache_bytes = NOTHING;
+        gateway.disk_cache_bytes = NOTHING;
+        config.querier.results_cache_bytes = NOTHING;
     });
     let cluster = one.start().await;
     cluster.wait_for_view("slots are open", |view| serving(view) == SHARDS).await;

@@ -93,7 +93,7 @@ fn server() -> TestServer {
         config.multitenancy_enabled = true;
         config.limits.reject_older_than = Duration::ZERO;
         config.limits.reject_newer_than = Duration::ZERO;
-        config.querier.background_queries = 5;
+        config.querier.max_async_queries_per_tenant = 5;
     })
 }
 
@@ -214,21 +214,23 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
 /// Of nodes that keep for their clients.
 fn settings(config: &mut ServerConfig) {
     config.multitenancy_enabled = true;
-    config.querier.background_queries = 5;
-    (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
+    config.querier.max_async_queries_per_tenant = 5;
+    config.cluster.initial_slots = Some(1);
+    config.cluster.replication_factor = 1;
+    config.metastore.voters = 1;
 }
 
 /// All is put to blocks at once, and what is asked twice is put to them twice.
 fn nothing_is_kept(config: &mut ServerConfig) {
     settings(config);
-    config.querier.kept_answers = ByteSize::bytes(0);
-    config.ingester.cut.max_age = Duration::from_millis(300);
+    config.querier.results_cache_bytes = ByteSize::bytes(0);
+    config.ingester.flush.max_head_age = Duration::from_millis(300);
 }
 
 /// Heads are cut only when they are told to.
 pub fn heads_stay(config: &mut ServerConfig) {
     settings(config);
-    config.ingester.cut.max_age = Duration::from_secs(3600);
+    config.ingester.flush.max_head_age = Duration::from_secs(3600);
 }
 
 /// Two queriers beside the one that has all else; the third reads blocks for others.

@@ -15,16 +15,18 @@ const WAVES: usize = 5;
 /// Heads are cut as they grow older.
 fn moving() -> TestClusterBuilder {
     three().config(|config| {
-        config.cluster.slots = Some(3);
-        config.ingester.cut.max_age = Duration::from_millis(400);
+        config.cluster.initial_slots = Some(3);
+        config.ingester.flush.max_head_age = Duration::from_millis(400);
     })
 }
 
 /// All that it has stays in its memory.
 fn still() -> TestClusterBuilder {
     TestCluster::builder().node("still", "za", "all").config(|config| {
-        (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
-        config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
+        config.cluster.initial_slots = Some(1);
+        config.cluster.replication_factor = 1;
+        config.metastore.voters = 1;
+        config.ingester.flush.max_head_age = Duration::from_secs(24 * 3600);
     })
 }
 

@@ -18,8 +18,8 @@ const WAVES: usize = 3;
 /// Heads are cut when they are told to.
 pub fn told() -> TestClusterBuilder {
     three().config(|config| {
-        config.cluster.slots = Some(3);
-        config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
+        config.cluster.initial_slots = Some(3);
+        config.ingester.flush.max_head_age = Duration::from_secs(24 * 3600);
     })
 }
 

@@ -41,8 +41,10 @@ impl Scene {
             .node("a", "za", "metastore,ingester,distributor,querier")
             .node("g", "za", "store-gateway")
             .config(|config| {
-                (config.cluster.slots, config.cluster.copies, config.cluster.voters) = (Some(1), 1, 1);
-                config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
+                config.cluster.initial_slots = Some(1);
+                config.cluster.replication_factor = 1;
+                config.metastore.voters = 1;
+                config.ingester.flush.max_head_age = Duration::from_secs(24 * 3600);
             });
         let cluster = nodes.start().await;
         cluster.wait_for_view("its slot is open", |view| serving(view) == 1).await;

@@ -38,12 +38,14 @@ fn apart() -> TestClusterBuilder {
     let nodes = nodes.into_iter().chain(gateways);
     let builder = nodes.fold(TestCluster::builder(), |all, (name, zone, roles)| all.node(name, zone, roles));
     builder.max_bucket_attempts(2).config(|config| {
-        config.cluster.slots = Some(3);
-        config.ingester.cut.max_age = Duration::from_secs(24 * 3600);
+        config.cluster.initial_slots = Some(3);
+        config.ingester.flush.max_head_age = Duration::from_secs(24 * 3600);
         let none = ByteSize::bytes(0);
-        config.querier.kept_answers = none;
+        config.querier.results_cache_bytes = none;
         let gateway = &mut config.store_gateway;
-        (gateway.answers, gateway.parts, gateway.disk) = (none, none, none);
+        gateway.partial_cache_bytes = none;
+        gateway.block_cache_bytes = none;
+        gateway.disk_cache_bytes = none;
     })
 }
 

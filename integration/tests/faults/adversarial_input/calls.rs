@@ -81,9 +81,9 @@ fn by_hand() -> Vec<Bomb> {
     };
     let stacks: String = (0..PLAIN / 14).map(|number| format!("f{number};g 1\n")).collect();
     vec![
-        upload("a profile that inflates", &gzip(&vec![0; LARGE]), 413, "querier.adhoc_profile"),
-        upload("a profile that inflates by zstd", &zstd(LARGE, 23), 413, "querier.adhoc_profile"),
-        upload("more than a profile", &vec![b'a'; PLAIN * 2], 413, "querier.adhoc_profile"),
+        upload("a profile that inflates", &gzip(&vec![0; LARGE]), 413, "querier.adhoc.max_profile_bytes"),
+        upload("a profile that inflates by zstd", &zstd(LARGE, 23), 413, "querier.adhoc.max_profile_bytes"),
+        upload("more than a profile", &vec![b'a'; PLAIN * 2], 413, "querier.adhoc.max_profile_bytes"),
         upload("brackets without end", &b"[".repeat(PLAIN), 400, "JSON that is neither"),
         upload("empty texts", &[0x32, 0].repeat(PLAIN / 2), 400, "bytes of tables in memory"),
         upload(

@@ -64,20 +64,20 @@ impl Served {
         let otlp = [grpc_port, grpc_port + 1].map(|port| SocketAddr::from(([127, 1 + a, b, c.max(1)], port)));
         let folder = TempDir::new().unwrap();
         let mut settings = vec![
-            "ingester.shards=1".to_owned(),
-            "log.reserve=0MiB".to_owned(),
-            "log.spares=1".to_owned(),
+            "ingester.single_node_shards=1".to_owned(),
+            "wal.min_free_bytes=0MiB".to_owned(),
+            "wal.preallocated_segments=1".to_owned(),
             format!("limits.ingestion_body_limit={body}B"),
             format!("limits.max_profile_size_bytes={profile}B"),
-            format!("request_bytes={requests}B"),
-            format!("querier.answer={answer}B"),
+            format!("max_inflight_request_bytes={requests}B"),
+            format!("querier.max_result_bytes={answer}B"),
             "limits.reject_older_than=0s".to_owned(),
             "limits.reject_newer_than=0s".to_owned(),
             "limits.max_profile_stacktrace_samples=10000000".to_owned(),
-            format!("otlp.grpc_listen={}", otlp[0]),
-            format!("otlp.http_listen={}", otlp[1]),
+            format!("otlp.grpc_listen_address={}", otlp[0]),
+            format!("otlp.http_listen_address={}", otlp[1]),
             // What a cut takes is no upload's, and one may come at the peak of any.
-            "ingester.cut.max_age=1h".to_owned(),
+            "ingester.flush.max_head_age=1h".to_owned(),
             "telemetry.level=warn".to_owned(),
             "shutdown_delay=0s".to_owned(),
         ];

@@ -119,8 +119,8 @@ async fn ask_unread(sender: &mut SendRequest<Empty<Bytes>>, to: SocketAddr) -> h
 #[test]
 fn unread_responses_hold_the_budget_of_answers() {
     let limits = Limits { body: BODY, profile: PROFILE, answer: ANSWER_BYTES, requests: REQUEST_BYTES };
-    let answers = format!("querier.answers={ALL_ANSWERS_BYTES}B");
-    let server = Served::start_with(&limits, &[&answers, "querier.adhoc_profiles=0"]);
+    let answers = format!("querier.max_inflight_result_bytes={ALL_ANSWERS_BYTES}B");
+    let server = Served::start_with(&limits, &[&answers, "querier.adhoc.max_profiles_per_tenant=0"]);
     let text: String = (0..FUNCTIONS).map(|number| format!("main;{number:0>100} 1\n")).collect();
     let pushed = send_request(server.address(), "POST /ingest?name=unread.cpu", &[], text.as_bytes());
     assert_eq!(pushed.status, 200, "{}", String::from_utf8_lossy(&pushed.body));
@@ -146,7 +146,7 @@ fn unread_responses_hold_the_budget_of_answers() {
     assert!(!refused.is_empty(), "80 large responses are beyond the budget");
     for body in refused {
         let said = String::from_utf8_lossy(&body);
-        assert!(said.contains("querier.answers"), "{said}");
+        assert!(said.contains("querier.max_inflight_result_bytes"), "{said}");
     }
     runtime.shutdown_background();
     // The connection is gone, and with it what its responses held.

@@ -45,21 +45,26 @@ pub struct Process {
 
 impl Process {
     /// All processes of a cluster, with their settings in the folder; none of them runs yet.
-    pub fn all(inside: &Inside, folder: &Path, dead_after: Duration) -> Vec<Self> {
+    pub fn all(inside: &Inside, folder: &Path, node_failure_timeout: Duration) -> Vec<Self> {
         fs::write(folder.join("secret"), "a secret of a cluster that dies often\n").unwrap();
         fs::write(folder.join("admin-token"), TOKEN).unwrap();
         let places = (0..ZONES.len()).flat_map(|zone| (0..ROLES.len()).map(move |place| (zone, place)));
-        places.map(|(zone, place)| Self::new(inside, folder, (zone, place), dead_after)).collect()
+        places.map(|(zone, place)| Self::new(inside, folder, (zone, place), node_failure_timeout)).collect()
     }
 
-    fn new(inside: &Inside, folder: &Path, (zone, place): (usize, usize), dead_after: Duration) -> Self {
+    fn new(
+        inside: &Inside,
+        folder: &Path,
+        (zone, place): (usize, usize),
+        node_failure_timeout: Duration,
+    ) -> Self {
         let (role, name) = ROLES[place];
         let name = format!("{name}-{}", ZONES[zone]);
         let own = folder.join(&name);
         fs::create_dir_all(&own).unwrap();
         let address = address(zone, place);
         let mut text = settings(folder, &own, (&name, role, zone), &address);
-        let _ = writeln!(text, "  dead_after: {}s", dead_after.as_secs());
+        let _ = writeln!(text, "  node_failure_timeout: {}s", node_failure_timeout.as_secs());
         fs::write(own.join("athanor.yaml"), text).unwrap();
         Self {
             name,
@@ -181,11 +186,11 @@ fn settings(folder: &Path, own: &Path, (name, role, zone): (&str, &str, usize), 
     // Writing to a string does not fail. Cuts run all the time, so that deaths fall between their steps.
     let _ = write!(
         text,
-        "target: {target}\nlisten: \"{here}:{PUBLIC}\"\nadmin_token_file: {token}\ndata: {data}\nshutdown_delay: 0s\n\
-         log:\n  segment: 16MiB\n  spares: 1\n  reserve: 0MiB\nstorage:\n  local: {bucket}\n\
-         ingester:\n  cut:\n    max_age: 3s\ntelemetry:\n  level: info\ncluster:\n  \
-         id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  name: {name}\n  zone: {zone}\n  secret_file: {secret}\n  \
-         listen_internal: \"{here}:{INTERNAL}\"\n  listen_gossip: \"{here}:{GOSSIP}\"\n  seeds: [{seeds}]\n",
+        "target: {target}\nhttp_listen_address: \"{here}:{PUBLIC}\"\nadmin_token_file: {token}\ndata_dir: {data}\nshutdown_delay: 0s\n\
+         wal:\n  segment_bytes: 16MiB\n  preallocated_segments: 1\n  min_free_bytes: 0MiB\nstorage:\n  local: {bucket}\n\
+         ingester:\n  flush:\n    max_head_age: 3s\ntelemetry:\n  level: info\ncluster:\n  \
+         id: \"5f0c6e1d9a7b4c3e8f2a1b0c9d8e7f60\"\n  node_name: {name}\n  availability_zone: {zone}\n  secret_file: {secret}\n  \
+         internal_listen_address: \"{here}:{INTERNAL}\"\n  gossip_listen_address: \"{here}:{GOSSIP}\"\n  seed_nodes: [{seeds}]\n",
         token = quoted(folder.join("admin-token")),
         data = quoted(own.join("data")),
         zone = ZONES[zone],

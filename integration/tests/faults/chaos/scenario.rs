@@ -39,7 +39,7 @@ pub struct Numbers {
     /// How long a process stands still, at most.
     pub still: Duration,
     /// How long a process may be missing until others take its place.
-    pub dead_after: Duration,
+    pub node_failure_timeout: Duration,
     /// Whether it fails where recovery takes too long.
     pub limits: bool,
 }
@@ -58,9 +58,9 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    pub fn new(inside: Inside, random: &Random, dead_after: Duration) -> Self {
+    pub fn new(inside: Inside, random: &Random, node_failure_timeout: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let processes = Process::all(&inside, folder.path(), dead_after);
+        let processes = Process::all(&inside, folder.path(), node_failure_timeout);
         let clock = Clock::system();
         let load = Load::new(clock.clone(), &processes);
         let (random, folder) = (random.split(), Some(folder));

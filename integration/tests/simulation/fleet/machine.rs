@@ -102,7 +102,7 @@ pub struct Running {
 
 impl Machine {
     pub fn new(ground: &Rc<Ground>, number: u8, config: ServerConfig, skew: Duration) -> Self {
-        let name = config.cluster.name.clone().unwrap_or_default();
+        let name = config.cluster.node_name.clone().unwrap_or_default();
         Self {
             number,
             config,
@@ -143,7 +143,7 @@ impl Machine {
 
     /// Where other nodes reach it.
     pub fn internal(&self) -> String {
-        self.config.cluster.listen_internal.clone().unwrap_or_default()
+        self.config.cluster.internal_listen_address.clone().unwrap_or_default()
     }
 
     /// The process ends, and its disks are harmed before it comes back.
@@ -369,13 +369,13 @@ impl Machine {
     pub fn store(&self, boot: u64, random: Random) -> Store {
         let objects = Arc::clone(&self.ground.objects);
         let bucket = Bucket { world: self.world.clone(), boot, clock: self.clock(), objects };
-        let mut patience = StoreConfig::default();
-        patience.patience.attempts = 3;
-        patience.patience.attempt_timeout = Duration::from_secs(5);
-        patience.patience.total_timeout = Duration::from_secs(20);
+        let mut storage = StoreConfig::default();
+        storage.retry.max_attempts = 3;
+        storage.retry.attempt_timeout = Duration::from_secs(5);
+        storage.retry.total_timeout = Duration::from_secs(20);
         Store::with_object_store(
             Arc::new(TestBucket(bucket)),
-            &patience,
+            &storage,
             StoreDeps { clock: self.clock(), random },
         )
     }

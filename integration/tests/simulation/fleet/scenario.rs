@@ -115,7 +115,7 @@ impl Fleet {
         let slots = (1 + random.next_below(3) as usize).max(if grows { 2 } else { 1 });
         let mut base = config(&random, slots, secret);
         if grows {
-            base.cluster.bytes_per_slot = ByteSize::bytes(4);
+            base.cluster.target_slot_bytes_per_second = ByteSize::bytes(4);
         }
         let minutes = SKEWED_MINUTES[random.next_below(SKEWED_MINUTES.len() as u64) as usize];
         let skew = Duration::from_secs(60 * minutes);
@@ -124,9 +124,9 @@ impl Fleet {
             let mut config = base.clone();
             config.target = target.parse().unwrap();
             let here = |port: u16| format!("10.0.0.{number}:{port}");
-            config.cluster.name = Some(format!("n{number}"));
-            config.cluster.zone = format!("z{}", place % 3);
-            (config.cluster.listen_internal, config.cluster.listen_gossip) =
+            config.cluster.node_name = Some(format!("n{number}"));
+            config.cluster.availability_zone = format!("z{}", place % 3);
+            (config.cluster.internal_listen_address, config.cluster.gossip_listen_address) =
                 (Some(here(9095)), Some(here(7946)));
             Machine::new(&ground, number, config, skew)
         };
@@ -274,21 +274,25 @@ impl Fleet {
 }
 
 fn config(random: &Random, slots: usize, secret: &Path) -> ServerConfig {
-    let mut config = ServerConfig { data: "/nonexistent".into(), ..ServerConfig::default() };
-    config.ingester.recent_ids = [4, 1 << 16][random.next_below(2) as usize];
-    config.ingester.cut.max_age = Duration::from_secs(5 + random.next_below(60));
-    config.log.segment = ByteSize::kib(256);
-    config.log.spares = 0;
-    config.log.reserve = ByteSize::kib(128);
+    let mut config = ServerConfig { data_dir: "/nonexistent".into(), ..ServerConfig::default() };
+    config.ingester.dedup.max_memory_ids = [4, 1 << 16][random.next_below(2) as usize];
+    config.ingester.flush.max_head_age = Duration::from_secs(5 + random.next_below(60));
+    config.wal.segment_bytes = ByteSize::kib(256);
+    config.wal.preallocated_segments = 0;
+    config.wal.min_free_bytes = ByteSize::kib(128);
     config.limits =
         TenantLimits { reject_older_than: OLDER, reject_newer_than: NEWER, ..TenantLimits::default() };
     config.cluster = ClusterConfig {
         id: Some(ID.to_owned()),
         secret_file: Some(secret.to_owned()),
-        seeds: (1..=3).map(|number| format!("10.0.0.{number}:7946")).collect(),
-        slots: Some(slots as u32),
-        bytes_per_slot: if random.next_below(3) == 0 { ByteSize::bytes(500) } else { ByteSize::mib(8) },
-        dead_after: Duration::from_secs([10, 20, 300][random.next_below(3) as usize]),
+        seed_nodes: (1..=3).map(|number| format!("10.0.0.{number}:7946")).collect(),
+        initial_slots: Some(slots as u32),
+        target_slot_bytes_per_second: if random.next_below(3) == 0 {
+            ByteSize::bytes(500)
+        } else {
+            ByteSize::mib(8)
+        },
+        node_failure_timeout: Duration::from_secs([10, 20, 300][random.next_below(3) as usize]),
         ..ClusterConfig::default()
     };
     config

@@ -182,7 +182,7 @@ async fn in_time<T>(
     let wait = wait.map_or(longest, |wait| wait.min(longest));
     let late = |elapsed: TimeoutElapsed| {
         let message = format!(
-            "the file was {elapsed}, by the client's deadline or limits.debuginfo_upload_max_duration: send it over a faster \
+            "the file was {elapsed}, by the client's deadline or limits.debuginfo_upload_timeout: send it over a faster \
              connection, or raise the limit"
         );
         let status = Status::new(ErrorCode::Deadline, message).with_reason("debuginfo_too_slow");

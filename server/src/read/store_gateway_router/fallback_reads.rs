@@ -66,7 +66,7 @@ async fn bucket(pods: u32) -> Store {
 
 #[tokio::test]
 async fn what_is_read_here_takes_the_room_of_the_query() {
-    let config = StoreGatewayConfig { answer: ByteSize::kib(64), ..StoreGatewayConfig::default() };
+    let config = StoreGatewayConfig { max_result_bytes: ByteSize::kib(64), ..StoreGatewayConfig::default() };
     let blocks = BlockReader::new(bucket(2_000).await, ComputePool::inline(), None, &config);
     let here = Arc::new(StoreGateway::new(Arc::new(blocks), &config));
     // As an answer to another node it is too large.
@@ -75,7 +75,7 @@ async fn what_is_read_here_takes_the_room_of_the_query() {
     let ask = ProfileQuery { what, ..ProfileQuery::default() };
     let at = vec![BlockTarget::without_duplicates(TEST_BLOCK_ID, true)];
     let refused = here.query_blocks(&TenantId::anonymous(), ask, at).await.err().unwrap();
-    assert!(refused.message.contains("the limit is 64KiB (store_gateway.answer)"), "{refused}");
+    assert!(refused.message.contains("the limit is 64KiB (store_gateway.max_result_bytes)"), "{refused}");
 
     let clock = Clock::system();
     let hedges = Arc::new(HedgingPolicy::new(10));
