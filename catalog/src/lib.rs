@@ -60,6 +60,6 @@ pub use state::{
     MAX_REPLICATION_FACTOR, MAX_SERVICES, MAX_SHARDS, MAX_SHARDS_PER_NODE, MAX_STAGED_TENANTS,
     MAX_TENANTS_PER_COMMAND, MAX_TOTAL_DOCUMENT_BYTES, MAX_VOTERS, PendingTable, PhaseTransition,
     ProfileTimeRange, RecoveryFindings, RecoveryInput, ReplaceMismatch, ReplicaPlacement, RoutingView,
-    ServiceRates, ShardEntry, ShardNode, ShardPhase, ShardReport, TOMBSTONE_RETENTION,
-    TenantDocument, TenantDocuments, decode_shard_id, find_merged_blocks, shard_id,
+    ServiceRates, ShardEntry, ShardNode, ShardPhase, ShardReport, TOMBSTONE_RETENTION, TenantDocument,
+    TenantDocuments, decode_shard_id, find_merged_blocks, shard_id,
 };

@@ -89,9 +89,14 @@ impl BlockReader {
         disk: Option<Arc<dyn Disk>>,
         config: &StoreGatewayConfig,
     ) -> Self {
-        let shelf = disk.map(|disk| Arc::new(DiskCache::new(disk, config.disk_cache_bytes, config.disk_cache_min_free_bytes)));
+        let shelf = disk.map(|disk| {
+            Arc::new(DiskCache::new(disk, config.disk_cache_bytes, config.disk_cache_min_free_bytes))
+        });
         let parts = Arc::new(BlockCache::new(config.block_cache_bytes));
-        let limit = BudgetLimit { limit: config.max_inflight_block_bytes, setting: "store_gateway.max_inflight_block_bytes" };
+        let limit = BudgetLimit {
+            limit: config.max_inflight_block_bytes,
+            setting: "store_gateway.max_inflight_block_bytes",
+        };
         let budget = MemoryBudget::new(limit);
         Self { store, parts, compute, shelf, beginning: SingleFlight::default(), budget }
     }
@@ -412,8 +417,11 @@ pub(crate) mod tests {
         let store = bucket();
         let id = BlockId::from_number(7);
         let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
-        let config =
-            StoreGatewayConfig { max_inflight_block_bytes: room, block_cache_bytes: ByteSize::mib(64), ..StoreGatewayConfig::default() };
+        let config = StoreGatewayConfig {
+            max_inflight_block_bytes: room,
+            block_cache_bytes: ByteSize::mib(64),
+            ..StoreGatewayConfig::default()
+        };
         (Arc::new(BlockReader::new(store, ComputePool::inline(), None, &config)), id, bytes)
     }
 

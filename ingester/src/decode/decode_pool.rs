@@ -36,7 +36,7 @@ impl DecodePool {
     pub fn new(compute: ComputePool, limit: ByteSize) -> Self {
         // One permit more than threads, so that no thread waits for the next upload.
         let turns = Semaphore::new(compute.parallelism() + 1);
-        let budget = MemoryBudget::new(BudgetLimit { limit, setting: "ingester.decoded" });
+        let budget = MemoryBudget::new(BudgetLimit { limit, setting: "ingester.max_decoded_bytes" });
         Self { compute, turns, budget, spare: Mutex::default() }
     }
 

@@ -158,4 +158,3 @@ fn delta_state_after(log: &RaftGroup<ShardStateMachine>, after: u64) -> Result<O
         _ => Err(Status::new(ErrorCode::Unavailable, "delta state is unreadable on this replica")),
     }
 }
-

@@ -114,7 +114,10 @@ impl LeaderShard {
         };
         let preparer = UploadBatcher::new(jobs, to_proposer, deps.compute.clone(), begin);
         let proposer = BatchProposer::new(steps, log.clone(), Arc::clone(&reign), over, failures);
-        let budget = MemoryBudget::new(BudgetLimit { limit: deps.waiting, setting: "ingester.max_queued_bytes_per_shard" });
+        let budget = MemoryBudget::new(BudgetLimit {
+            limit: deps.waiting,
+            setting: "ingester.max_queued_bytes_per_shard",
+        });
         (Self { deps, queue, budget, reign, window, log }, ShardWorkers { preparer, proposer })
     }
 

@@ -228,8 +228,10 @@ fn the_leading_voter_says_when_something_was_proposed() {
         for (number, time) in [now.plus(far), now.minus(far)].into_iter().enumerate() {
             for (place, voter) in [leader, leader % 3 + 1].into_iter().enumerate() {
                 let block = BlockId::from_number((number * 2 + place) as u128);
-                let command =
-                    CatalogLogEntry { time, command: CatalogCommand::TombstoneBlocks { blocks: vec![block] } };
+                let command = CatalogLogEntry {
+                    time,
+                    command: CatalogCommand::TombstoneBlocks { blocks: vec![block] },
+                };
                 let header = Some(handshake.call_header(voter, LIMIT));
                 let request = wire::ProposeRequest { header, command: command.encode().into(), hops: 0 };
                 town.peers(8).metastore(voter).propose(request).await.unwrap();
