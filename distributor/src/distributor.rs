@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TenantId, TenantLimits,
 };
-use athanor_profile::data_model::dropped_counts::{DropReason, DroppedCounts};
+use athanor_profile::data_model::dropped_counts::DroppedCounts;
 use athanor_profile::labeling::normalize::LabelLimits;
 use athanor_profile::store_interface::upload::ProfileUpload;
 use serde::{Deserialize, Serialize};

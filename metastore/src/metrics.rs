@@ -23,7 +23,7 @@ pub const METASTORE_METRICS: &[MetricFamily<CatalogSize>] = &[
         "athanor_metastore_tombstoned_blocks",
         "Number of blocks that left the catalog and have a tombstone, so that they cannot register again",
         &[],
-        |catalog, samples| samples.add(catalog.condemned),
+        |catalog, samples| samples.add(catalog.tombstones),
     ),
 ];
 

@@ -139,8 +139,12 @@ impl ServerNode {
         let opened =
             NodeRoles::open_on(config, system, overrides, tasks, entry, Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
-        let door =
-            RequestBudget::new(config.multitenancy_enabled, config.max_inflight_request_bytes, clock.clone(), compute);
+        let door = RequestBudget::new(
+            config.multitenancy_enabled,
+            config.max_inflight_request_bytes,
+            clock.clone(),
+            compute,
+        );
         let guard = AdminAuth::new(address, config.admin_token_file.clone(), clock.clone());
         let route_metrics = Arc::<RouteMetrics>::default();
         roles.metrics.register(route_collector(Arc::clone(&route_metrics)));

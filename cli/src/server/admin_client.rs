@@ -9,13 +9,13 @@ use crate::server::serve::{block_on, load_config};
 
 /// Reads a resource of the server, such as `/shards`.
 pub fn read(settings: &ServerConfigArgs, path: &str) -> Result<Value, Status> {
-    let data = load_config(settings, None)?.value.data;
+    let data = load_config(settings, None)?.value.data_dir;
     parse(&block_on(async move { read_admin_resource(&data, path).await })?)
 }
 
 /// Sends a command to the server, such as `/flush`.
 pub fn send(settings: &ServerConfigArgs, path: &str) -> Result<Value, Status> {
-    let data = load_config(settings, None)?.value.data;
+    let data = load_config(settings, None)?.value.data_dir;
     parse(&block_on(async move { send_admin_request(&data, path).await })?)
 }
 

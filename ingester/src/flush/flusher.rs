@@ -16,9 +16,7 @@ use athanor_block::{
     write_from_memory,
 };
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardEntry};
-use athanor_chassis::{
-    Backoff, ByteSize, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, Timestamp,
-};
+use athanor_chassis::{Backoff, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use parking_lot::Mutex;

@@ -132,10 +132,19 @@ impl ShardReplica {
                 let taken = inherited.iter().filter_map(here).collect();
                 let last = number == chunks && !has_more && upto.is_some();
                 let stamp = self.log_time().0;
-                let source = InheritSource::Window;
+                let source = InheritSource::DedupWindow;
                 let holds = held_for.clone();
-                let inherit =
-                    InheritEntry { source, of: before.id, first, last, stamp, span, ids, taken, holds };
+                let inherit = InheritEntry {
+                    source,
+                    shard: before.id,
+                    first,
+                    last,
+                    stamp,
+                    retention: span,
+                    ids,
+                    inherited: taken,
+                    held_for: holds,
+                };
                 self.propose_inherit(inherit).await?;
                 first = false;
             }

@@ -114,7 +114,7 @@ fn a_voter_that_does_not_lead_sends_a_proposal_on_once() {
         let handshake = PeerHandshake::new(me(8));
         let request = |hops| wire::ProposeRequest {
             header: Some(handshake.call_header(follower, LIMIT)),
-            command: CatalogLogEntry { at: Default::default(), command: change(1) }.encode().into(),
+            command: CatalogLogEntry { time: Default::default(), command: change(1) }.encode().into(),
             hops,
         };
         let ask = async |hops| {

@@ -193,7 +193,7 @@ impl Town {
         let state_disk = self.nodes[&number].state_disk.clone();
         let tasks = TaskGroup::new(self.clock.clone(), 10_000);
         let handshake = Arc::new(PeerHandshake::new(me(number)));
-        let net: Arc<dyn Net> = Arc::new(self.net.port(number));
+        let net: Arc<dyn Net> = Arc::new(self.net.host(address(number).ip()));
         let peers = PeerPool::new(
             PeerDeps {
                 net: Arc::clone(&net),

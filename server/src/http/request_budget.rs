@@ -26,7 +26,8 @@ pub struct RequestBudget {
 impl RequestBudget {
     /// Creates a budget of `in_flight` bytes for all bodies together.
     pub fn new(multitenancy: bool, in_flight: ByteSize, clock: Clock, compute: ComputePool) -> Self {
-        let memory = MemoryBudget::new(BudgetLimit { limit: in_flight, setting: "max_inflight_request_bytes" });
+        let memory =
+            MemoryBudget::new(BudgetLimit { limit: in_flight, setting: "max_inflight_request_bytes" });
         let shares = TenantShares::new(in_flight.get());
         Self { multitenancy, memory, clock, compute, shares: Arc::new(shares), tenant: None }
     }

@@ -26,7 +26,7 @@ use athanor_cluster::members::{ClusterMembers, MemberState};
 use athanor_cluster::peers::{PeerDeps, PeerPool};
 use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportServer};
 use athanor_cluster::rpc_client::RpcClient;
-use athanor_cluster::secret::{ClusterSecrets, SecretError};
+use athanor_cluster::secret::ClusterSecrets;
 use athanor_consensus::replicated::{Network, RaftCallError};
 use athanor_ingester::Ingester;
 use axum::Router;
@@ -38,7 +38,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterJoinConfig, ServerConfig};
 use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
-use crate::membership::tls_files::{TlsFileError, TlsFileWatcher};
+use crate::membership::join_error::ClusterJoinError;
+use crate::membership::tls_files::TlsFileWatcher;
 use crate::node::{NodeDeps, StartError};
 
 /// Maximum connections from other nodes.

@@ -41,8 +41,7 @@ pub async fn rebuild_catalog(
             "target does not include metastore; run the command with the settings of a metastore",
         ));
     }
-    let alone =
-        || {
+    let alone = || {
         refused(
             "cluster.seed_nodes is empty; name running nodes, because recovery reads the logs of the ingesters",
         )

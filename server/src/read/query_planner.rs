@@ -305,19 +305,19 @@ fn without(partial: &[ShardId]) -> Option<String> {
 /// tenant and its time range.
 fn data_loss_warnings(
     HeadMetadata { lost_entries, ids_lost, silent, .. }: &HeadMetadata,
-    scars: &[DataLossRecord],
+    data_losses: &[DataLossRecord],
 ) -> Vec<String> {
     let lost = *lost_entries;
     let mut unlisted = 0;
     let mut unknown = 0;
     let mut abandoned = 0;
     let mut ids = *ids_lost;
-    for scar in scars {
-        match scar.wound {
-            DataLoss::Gap { from, to, .. } => unlisted += to - from,
-            DataLoss::Unknown { .. } => unknown += 1,
-            DataLoss::Ids { .. } => ids = true,
-            DataLoss::Abandoned { .. } => abandoned += 1,
+    for record in data_losses {
+        match record.loss {
+            DataLoss::MissingBlocks { from, to, .. } => unlisted += to - from,
+            DataLoss::UnknownLogRange { .. } => unknown += 1,
+            DataLoss::ForgottenIds { .. } => ids = true,
+            DataLoss::AbandonedShard { .. } => abandoned += 1,
         }
     }
     let said = [

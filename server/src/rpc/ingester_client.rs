@@ -213,15 +213,15 @@ fn decode_shard_report(node: NodeId, report: wire::ShardReport) -> ShardReport {
         node: Some(node),
         shard: report.shard,
         members: report.members.into_iter().collect(),
-        cut: report.flushed_index.unwrap_or_default(),
+        flushed: report.flushed_index.unwrap_or_default(),
         sealed: report.seal_index,
         fenced: report.fenced_version,
         // A node without all entries may have missed a change of this field.
         inherited: report.inherited.filter(|_| report.is_complete).map(|ids| match ids.from_blocks {
-            true => HandoffSource::Blocks { of: ids.from_shard, upto: 0 },
-            false => HandoffSource::Window { of: ids.from_shard, upto: None },
+            true => HandoffSource::RegisteredBlocks { predecessor: ids.from_shard, up_to: 0 },
+            false => HandoffSource::DedupWindow { predecessor: ids.from_shard, up_to: None },
         }),
-        taken: report.has_profiles.filter(|_| report.is_complete),
+        accepted_profiles: report.has_profiles.filter(|_| report.is_complete),
         tables: Vec::new(),
     }
 }

@@ -179,7 +179,7 @@ pub fn parse_tenant(name: &str) -> Result<TenantId, Status> {
 fn encode_shard_report(report: LocalShardReport) -> wire::ShardReport {
     let inherited = report.inherited.map(|(source, from_shard)| wire::InheritedIds {
         from_shard,
-        from_blocks: source == ingester::InheritSource::Blocks,
+        from_blocks: source == ingester::InheritSource::RegisteredBlocks,
     });
     wire::ShardReport {
         shard: report.shard,

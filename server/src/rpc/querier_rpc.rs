@@ -236,7 +236,7 @@ impl querier_service_server::QuerierService for QuerierService {
             let from = number * MAX_FRAME_BYTES;
             bytes.slice(from..bytes.len().min(from + MAX_FRAME_BYTES))
         });
-        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings: missing: warnings };
+        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings };
         let checksum = poll_checksum(&query_id, context.tenants());
         let frames = encode_frames(checksum, partials, std::iter::once(trailer));
         let frames = stream::iter(frames).map(move |frame| {

@@ -77,7 +77,7 @@ impl StoreGatewayService {
         request: BlockQueryRequest,
         timings: QueryTimings,
         permit: &QueryPermit,
-    ) -> Result<(Vec<wire::ResultFrame>, Option<MemoryReservation>), Status> {
+    ) -> Result<(Vec<wire::ResultFrame>, Option<ResultReservation>), Status> {
         let BlockQueryRequest { tenant, query, blocks, checksum, timeout } = request;
         let count = blocks.len() as u32;
         let result = self.clock.timeout(timeout, self.gateway.query_blocks(&tenant, query, blocks)).await;
