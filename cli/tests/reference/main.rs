@@ -1,9 +1,10 @@
-//! Reference pages of the commands and of the error codes. They are generated from the code;
+//! Reference pages of the commands, the error codes and the settings. They are generated from the code;
 //! `ATHANOR_WRITE_REFERENCE=1` writes them.
 
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod config;
 mod errors;
 
 use std::fs;
@@ -20,6 +21,12 @@ fn command_reference_matches_code() {
 #[test]
 fn error_reference_matches_code() {
     check_page("docs/reference/errors.md", &errors::render_page());
+}
+
+#[test]
+fn config_reference_matches_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    check_page("docs/reference/config.md", &config::render_page(root));
 }
 
 /// Compares a page with its committed text, or writes it if the environment requests so.
