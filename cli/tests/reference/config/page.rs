@@ -12,7 +12,7 @@ This page lists all settings with their types, defaults and effects.
 Read it to find a setting; [configuration.md](../operate/configuration.md) explains how settings are given.
 
 The page is generated from the doc comments of the config structs. After a change of these, run
-`ATHANOR_WRITE_REFERENCE=1 cargo test --package athanor-cli --test config_reference`.
+`ATHANOR_WRITE_REFERENCE=1 cargo test --package athanor-cli --test reference`.
 
 | type | form |
 |---|---|
