@@ -26,8 +26,8 @@ fn settings_are_checked_before_a_start_and_by_config_alike() {
         ("cluster.seed_node=[10.0.0.6:7946]", "did you mean `cluster.seed_nodes`?"),
         ("ingester.flush.max_head_ag=1s", "ingester.flush.max_head_ag: unknown field"),
         ("ingester.flush.max_head_ag=1s", "did you mean `ingester.flush.max_head_age`?"),
-        ("cluster.seed_nodes=[10.0.0.6:7946]", "cluster.id: a node that has others must know whose it is"),
-        ("cluster.id=5f", "cluster.id: \"5f\" is no cluster's id; write 32 hexadecimal digits"),
+        ("cluster.seed_nodes=[10.0.0.6:7946]", "cluster.id: required in cluster mode"),
+        ("cluster.id=5f", "cluster.id: \"5f\" is not a cluster id; write 32 hexadecimal digits"),
     ] {
         for command in ["serve", "config"] {
             let (code, message) =
@@ -38,7 +38,10 @@ fn settings_are_checked_before_a_start_and_by_config_alike() {
     assert!(!folder.path().join("data").exists());
     for command in ["serve", "config"] {
         let (code, message) = refused(&[command, "--data", ""]);
-        assert!(code == 64 && message.contains("no folder is named"), "{command}: {code} {message}");
+        assert!(
+            code == 64 && message.contains("empty path; write for example athanor-data"),
+            "{command}: {code} {message}"
+        );
     }
 }
 
@@ -49,7 +52,7 @@ fn where_the_port_is_taken_no_folder_is_begun() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, message) = refused(&["serve", "--data", data.to_str().unwrap(), "--listen", &address]);
-    assert!(code == 69 && message.contains("--listen chooses another address"), "{code} {message}");
+    assert!(code == 69 && message.contains("choose another address with --listen"), "{code} {message}");
     assert!(!data.exists());
 }
 
@@ -98,7 +101,7 @@ fn all_wrong_settings_are_reported_at_once_with_their_lines() {
             ("ingester.flush.max_head_age: \"soon\"", format!("file {config}, line 6)")),
             ("shutdown_timeout: \"never\"", format!("file {config}, line 7)")),
             ("cluster.seed_nodes: \"somewhere\"", format!("file {config}, line 10)")),
-            ("cluster.id: a node that has others", format!("file {config}, line 9)")),
+            ("cluster.id: required in cluster mode", format!("file {config}, line 9)")),
             ("wal.segment_bytes: segments of 1KiB", "flag --set)".to_owned()),
             ("overrides.team-a.ingestion_rates: unknown field", format!("file {overrides}, line 3)")),
         ] {

@@ -238,7 +238,7 @@ impl ServerConfig {
         all.extend(cluster_errors);
         if is_alone && !self.target.is_all() {
             let reason = format!(
-                "a process that is only {} needs others beside it; say where they are with cluster.seed_nodes, or run all",
+                "a single-node process cannot run only {}; set cluster.seed_nodes, or write all",
                 self.target
             );
             all.push(SettingError { setting: "target", reason });
@@ -249,21 +249,19 @@ impl ServerConfig {
 
     fn check_node(&self, problems: &mut SettingErrors) {
         problems.add_if(self.data_dir.as_os_str().is_empty(), "data_dir", || {
-            "no folder is named; write for example athanor-data".to_owned()
+            "empty path; write for example athanor-data".to_owned()
         });
         problems.add_if(self.max_connections == Some(0), "max_connections", || {
-            "0 would serve nobody; write 1 or more, or leave it out".to_owned()
+            "0 connections; write 1 or more, or omit the setting".to_owned()
         });
-        problems.add_if(self.max_requests == 0, "max_requests", || {
-            "0 would serve nobody; write 1 or more".to_owned()
-        });
+        problems.add_if(self.max_requests == 0, "max_requests", || "0 requests; write 1 or more".to_owned());
         let is_too_long =
             self.shutdown_delay > Duration::ZERO && self.shutdown_delay >= self.shutdown_timeout;
         problems.add_if(is_too_long, "shutdown_delay", || {
             let delay = format_duration(self.shutdown_delay);
             let timeout = format_duration(self.shutdown_timeout);
             format!(
-                "{delay} is a part of shutdown_timeout, which is {timeout}; write less, or a longer timeout"
+                "{delay} is not shorter than shutdown_timeout, {timeout}; write a shorter delay or a longer timeout"
             )
         });
         let percent = self.max_expired_percent;
@@ -285,7 +283,7 @@ impl ServerConfig {
         let segment = self.wal.segment_bytes;
         let least = athanor_consensus::log::MIN_SEGMENT_SIZE;
         problems.add_if(segment < least, "wal.segment_bytes", || {
-            format!("segments of {segment} are too small, the least is {least}")
+            format!("segments of {segment} are too small; write {least} or more")
         });
         let kept = self.store_gateway.disk_cache_bytes;
         let spare = self.store_gateway.disk_cache_min_free_bytes;
@@ -293,8 +291,8 @@ impl ServerConfig {
         let keeps_profiles_out = self.target.has_log() && kept > ByteSize::bytes(0) && spare <= reserve;
         problems.add_if(keeps_profiles_out, "store_gateway.disk_cache_min_free_bytes", || {
             format!(
-                "{spare} stays free, and with less than {reserve} free (wal.min_free_bytes) profiles are refused: so what is kept of \
-                 blocks would keep profiles out; write more than {reserve}, or keep nothing with store_gateway.disk_cache_bytes: 0B"
+                "{spare} is not above wal.min_free_bytes, {reserve}, so that a full cache would block writes of profiles; \
+                 write more than {reserve}, or disable the cache with store_gateway.disk_cache_bytes: 0B"
             )
         });
     }
@@ -371,7 +369,7 @@ mod tests {
             ),
             (
                 |config| config.target = "querier".parse().unwrap(),
-                "target: a process that is only querier needs others beside it",
+                "target: a single-node process cannot run only querier",
             ),
             (
                 |config| config.ingester.single_node_shards = 0,
@@ -389,7 +387,7 @@ mod tests {
                 |config| config.ingester.max_wal_disk_percent = 101,
                 "ingester.max_wal_disk_percent: 101 percent; write 1 to 100",
             ),
-            (|config| config.data_dir = PathBuf::new(), "data_dir: no folder is named"),
+            (|config| config.data_dir = PathBuf::new(), "data_dir: empty path"),
             (
                 |config| config.store_gateway.max_concurrent = 0,
                 "store_gateway.max_concurrent: with 0 every question would wait",
@@ -400,7 +398,7 @@ mod tests {
             ),
             (
                 |config| config.store_gateway.disk_cache_min_free_bytes = config.wal.min_free_bytes,
-                "store_gateway.disk_cache_min_free_bytes: 512MiB stays free, and with less than 512MiB free (wal.min_free_bytes)",
+                "store_gateway.disk_cache_min_free_bytes: 512MiB is not above wal.min_free_bytes, 512MiB",
             ),
             (
                 |config| config.store_gateway.max_inflight_block_bytes = ByteSize::kib(1),
@@ -414,7 +412,7 @@ mod tests {
             (|config| config.max_requests = 0, "max_requests: 0"),
             (
                 |config| config.shutdown_timeout = Duration::from_secs(1),
-                "shutdown_delay: 2s is a part of shutdown_timeout, which is 1s; write less, or a longer timeout",
+                "shutdown_delay: 2s is not shorter than shutdown_timeout, 1s; write a shorter delay or a longer timeout",
             ),
             (
                 |config| config.wal.segment_bytes = ByteSize::kib(63),

@@ -97,7 +97,7 @@ impl ClusterController {
             if let Some(status) = looked.into_iter().find_map(Result::err)
                 && let Some(times) = memory.told.should_log(self.clock.monotonic())
             {
-                tracing::warn!(error = %status, times, "the cluster was not looked after, it will be tried again");
+                tracing::warn!(error = %status, times, "failed to reconcile the cluster, will retry");
             }
         }
     }
@@ -204,7 +204,7 @@ impl ClusterController {
                     tracing::warn!(
                         shard = shard.id,
                         missing,
-                        "members are missing for too long: the shard is succeeded"
+                        "sealing shard, members were missing for too long"
                     );
                     CatalogCommand::RequestSeal { shard: shard.id }
                 }
@@ -236,7 +236,7 @@ impl ClusterController {
     async fn propose(&self, command: CatalogCommand) -> Result<(), Status> {
         match self.catalog.propose(command).await {
             Ok(CommandResult::Refused(refused)) => {
-                tracing::info!(%refused, "the catalogue did not take a proposal");
+                tracing::info!(%refused, "catalog refused a proposal");
                 Ok(())
             }
             Ok(_) => Ok(()),
@@ -260,7 +260,7 @@ fn decided(view: &RoutingView, now: Timestamp) -> Option<CatalogCommand> {
     tracing::warn!(
         version,
         missing = pending.unfenced.len(),
-        "fences are missing for too long: the table is given up"
+        "withdrawing slot table, fences were missing for too long"
     );
     Some(CatalogCommand::WithdrawTable { version })
 }

@@ -168,7 +168,7 @@ impl ServerNode {
         let desk = admin_state(&roles, config, store);
         let opened = crate::http::admin::socket::serve(&config.data_dir, desk, clock.clone(), &roles.tasks);
         if let Err(error) = opened {
-            tracing::warn!(%error, "there is no administration socket");
+            tracing::warn!(%error, "failed to open the administration socket");
         }
         let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
         begin_otlp.send_replace(Some(otlp_router(door.clone(), HttpServices { web, ..services.clone() })));
@@ -217,7 +217,7 @@ impl ServerNode {
         if !delay.is_zero() {
             tracing::info!(
                 ?delay,
-                "stopping: not ready any more, and still answering; another signal ends this"
+                "draining: not ready, but serving requests until the delay ends; another signal skips the delay"
             );
             tokio::select! {
                 () = self.roles.clock.sleep(delay.min(ending.for_requests())) => {}
@@ -242,7 +242,7 @@ impl ServerNode {
             }
         };
         if let Err(error) = served {
-            tracing::warn!(%error, "the listener did not end well");
+            tracing::warn!(%error, "listener ended with an error");
         }
         if let Some(querier) = &self.roles.querier {
             querier.close();
@@ -272,7 +272,7 @@ fn connections(config: &ServerConfig) -> usize {
                 max_connections = wanted,
                 files,
                 most,
-                "fewer connections than wanted: `ulimit -n` allows more files"
+                "reduced max_connections to fit the limit of open files; raise it with `ulimit -n`"
             );
             most
         }
@@ -340,7 +340,7 @@ async fn serve(
         // Open requests on early connections finish; their clients reconnect for more.
         let ended = lasting.tasks.spawn("early connections", early.shutdown());
         if let Err(error) = ended {
-            tracing::warn!(%error, "early connections were cut off");
+            tracing::warn!(%error, "aborted early connections");
         }
         router
     };

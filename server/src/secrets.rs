@@ -27,7 +27,7 @@ pub fn warn_of_readable_files(config: &ServerConfig) {
 /// Warns if all users can read a file that holds the secret of a setting.
 pub fn warn_if_readable(setting: &str, file: &Path) {
     if is_readable_by_all(file) {
-        tracing::warn!(setting, file = %file.display(), "all users of this machine can read a file with a secret: chmod 600");
+        tracing::warn!(setting, file = %file.display(), "secret file is readable by all users of this machine; run chmod 600");
     }
 }
 

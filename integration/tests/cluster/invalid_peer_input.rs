@@ -356,7 +356,7 @@ async fn groups(leader: &Line<'_>) {
         }
     }
     let said = leader.group(UNKNOWN, Bytes::new()).await;
-    assert!(said.contains("this node is no member of group 999"), "{said}");
+    assert!(said.contains("this node is not a member of group 999"), "{said}");
 }
 
 /// What is no message at all, from somebody who knows the secret.

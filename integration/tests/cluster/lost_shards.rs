@@ -131,7 +131,7 @@ async fn a_shard_is_given_up_by_command_and_does_not_come_back() {
     assert_eq!(give_up(&cluster, LOST, &["--accept-data-loss"]), Ok(told), "a second time nothing happens");
     cluster.wait_for_view("it is over", is_over).await;
     let (missing, _) = oracle.check_part(&cluster, 0).await;
-    assert!(missing.contains("1 shards were abandoned with profiles that lie in no block"), "{missing}");
+    assert!(missing.contains("1 shards were abandoned with unflushed profiles"), "{missing}");
 
     oracle.repeat_at(&cluster, &DOORS, 0..IN_BLOCKS).await;
     assert!(oracle.send_again(&cluster, &DOORS, IN_BLOCKS..2 * IN_BLOCKS).await > 0, "it had some of them");

@@ -388,7 +388,7 @@ fn an_upload_that_is_cut_off_leaves_nothing_and_may_be_sent_again() {
         &elf(5 << 20, 1),
         stream::iter([Ok(Frame::data(grpc_frame(b"x", false).slice(..3)))]),
     );
-    assert_eq!(within.unwrap().unwrap_err().0, 3, "the call ends within a message");
+    assert_eq!(within.unwrap().unwrap_err().0, 3, "the body ends within a message");
     let (status, said) = agent.upload(&id, &elf((12 << 20) + 1, 1)).unwrap_err();
     assert!(status == 8 && said.contains("limits.debuginfo_max_file_bytes"), "{status} {said}");
     assert_eq!(agent.initiate("hash", 12 << 21, true).unwrap_err().0, 3);

@@ -167,7 +167,7 @@ fn a_block_that_is_really_gone_is_said_to_be_missing() {
     let (disk, blocks) = three_blocks(folder.path(), |_| ());
     damage(&disk, &blocks[1]);
     std::fs::remove_dir_all(folder.path().join("bucket/blocks/_shared").join(&blocks[1])).unwrap();
-    let lost = "lie in blocks that the catalogue lost";
+    let lost = "are in blocks that the catalog lost";
     goes_on(folder.path(), &disk, vec!["first", "third", "fourth"], Some(lost));
 }
 

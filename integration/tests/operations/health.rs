@@ -91,7 +91,7 @@ fn who_watches_hears_of_the_end() {
     );
     assert_eq!(
         (connect.status, connect.text()),
-        (404, r#"{"code":"not_found","message":"there is no service \"x\""}"#)
+        (404, r#"{"code":"not_found","message":"unknown service \"x\""}"#)
     );
     let haste = server.node.force_stop();
     let TestServer { node, runtime, folder, address } = server;

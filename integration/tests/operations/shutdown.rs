@@ -31,7 +31,7 @@ fn it_says_that_it_stops_before_it_does() {
         assert!(clock.monotonic() - begun < RESPONSE_DEADLINE, "it does not say that it stops");
     };
     assert_eq!(answer.status, 503);
-    assert!(answer.text().contains("stopping: it takes no new requests"), "{}", answer.text());
+    assert!(answer.text().contains("stopping: this node accepts no new requests"), "{}", answer.text());
     // Whom the news has not reached yet is served.
     assert_eq!(send_request(address, "POST /ingest?name=shop.cpu", &[], b"main;g 4\n").status, 200);
     let page = send_request(address, "GET /metrics", &[], b"");

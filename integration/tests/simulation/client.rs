@@ -277,7 +277,7 @@ impl Clients<'_> {
         let warnings = reader.warnings();
         // What age took is not looked for.
         let expires = self.model.borrow().has_retention();
-        let is_by_age = |warning: &&String| expires && warning.contains("were removed by age");
+        let is_by_age = |warning: &&String| expires && warning.contains("were removed by retention");
         let unexpected: Vec<String> =
             warnings.iter().filter(|warning| !is_by_age(warning)).cloned().collect();
         if unexpected.is_empty() {

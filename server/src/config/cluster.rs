@@ -102,11 +102,7 @@ impl ClusterTlsConfig {
         let names = |all: &[(&str, &Option<PathBuf>)]| {
             all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" and ")
         };
-        let reason = format!(
-            "{} without {}: name all three files, so that nodes can check each other, or none",
-            names(&given),
-            names(&missing)
-        );
+        let reason = format!("{} without {}; set all three files or none", names(&given), names(&missing));
         Err(SettingError { setting: "cluster.tls", reason })
     }
 }
@@ -182,11 +178,11 @@ impl ClusterConfig {
         }
         problems.add_if(cluster == Some(None), "cluster.id", || {
             let way_out =
-                "write the same 32 hexadecimal digits on all nodes; `openssl rand -hex 16` draws some";
-            format!("a node that has others must know whose it is; {way_out}")
+                "write the same 32 hexadecimal digits on all nodes, for example from `openssl rand -hex 16`";
+            format!("required in cluster mode; {way_out}")
         });
         problems.add_if(self.secret_file.is_none(), "cluster.secret_file", || {
-            "nodes trust each other by a shared secret; name a file that holds it".to_owned()
+            "required in cluster mode; name a file with the shared secret of the cluster".to_owned()
         });
         let internal = address(
             "cluster.internal_listen_address",
@@ -206,7 +202,7 @@ impl ClusterConfig {
             .flatten()
             .any(|address| address.ip().is_unspecified());
         problems.add_if(advertise_address == Some(None) && is_everywhere, "cluster.advertise_address", || {
-            "this node listens on all its addresses; write the one by which others reach it, for example 10.0.0.5"
+            "required if the node listens on all addresses; write the one that other nodes can reach, for example 10.0.0.5"
                 .to_owned()
         });
         let SettingErrors(problems) = problems;
@@ -246,7 +242,7 @@ impl ClusterConfig {
             Ok(address) if !address.is_unspecified() => Ok(Some(address)),
             _ => {
                 let reason = format!(
-                    "{text:?} is no address by which others reach this node; write for example 10.0.0.5, the port follows from where it listens"
+                    "{text:?} is not an IP address that other nodes can reach; write an address without a port, for example 10.0.0.5"
                 );
                 Err(SettingError { setting: "cluster.advertise_address", reason })
             }
@@ -258,7 +254,7 @@ impl ClusterConfig {
         let Some(text) = &self.id else { return Ok(None) };
         let id = parse_hex_id(text, 32).filter(|id| *id != 0);
         let reason =
-            || format!("{text:?} is no cluster's id; write 32 hexadecimal digits, not all of them 0");
+            || format!("{text:?} is not a cluster id; write 32 hexadecimal digits, not all of them 0");
         id.map(Some).ok_or_else(|| SettingError { setting: "cluster.id", reason: reason() })
     }
 
@@ -297,13 +293,13 @@ impl ClusterConfig {
         }
         let seeds = self.seed_nodes.len();
         problems.add_if(seeds > MAX_SEEDS, "cluster.seed_nodes", || {
-            format!("there are {seeds}; some are enough, up to {MAX_SEEDS}")
+            format!("{seeds} nodes, the limit is {MAX_SEEDS}; list only some of the nodes")
         });
         for seed in self.seed_nodes.iter().take(MAX_SEEDS) {
             let named = seed.rsplit_once(':').filter(|(host, _)| !host.is_empty());
             let port = named.and_then(|(_, port)| port.parse::<u16>().ok());
             problems.add_if(port.is_none_or(|port| port == 0), "cluster.seed_nodes", || {
-                format!("{seed:?} is no host with a port; write for example 10.0.0.5:7946")
+                format!("{seed:?} is not a host with a port; write for example 10.0.0.5:7946")
             });
         }
     }
@@ -311,7 +307,7 @@ impl ClusterConfig {
 
 fn address(setting: &'static str, text: Option<&str>, default: &str) -> Result<SocketAddr, SettingError> {
     let text = text.unwrap_or(default);
-    let reason = |_| format!("{text:?} is no address with a port; write for example {default}");
+    let reason = |_| format!("{text:?} is not an address with a port; write for example {default}");
     text.parse().map_err(reason).map_err(|reason| SettingError { setting, reason })
 }
 
@@ -352,7 +348,7 @@ mod tests {
             (
                 |s| (s.tls.key_file, s.tls.cert_file) = (Some("k".into()), Some("c".into())),
                 "cluster.tls",
-                "without ca_file: name all three files",
+                "without ca_file; set all three files",
             ),
             (|s| s.replication_factor = 0, "cluster.replication_factor", "usually 3"),
             (|s| s.initial_slots = Some(0), "cluster.initial_slots", "write 1 to"),
@@ -362,7 +358,7 @@ mod tests {
                 "write 10s or more",
             ),
             (|s| s.id = None, "cluster.id", "openssl rand -hex 16"),
-            (|s| s.id = Some("5f".to_owned()), "cluster.id", "\"5f\" is no cluster's id"),
+            (|s| s.id = Some("5f".to_owned()), "cluster.id", "\"5f\" is not a cluster id"),
             (|s| s.id = Some("0".repeat(32)), "cluster.id", "not all of them 0"),
             (|s| s.id = Some(format!("+{}", "1".repeat(31))), "cluster.id", "32 hexadecimal digits"),
             (|s| s.secret_file = None, "cluster.secret_file", "name a file"),
@@ -379,19 +375,19 @@ mod tests {
             (
                 |s| s.advertise_address = None,
                 "cluster.advertise_address",
-                "write the one by which others reach it",
+                "write the one that other nodes can reach",
             ),
             (
                 |s| s.advertise_address = Some("0.0.0.0".to_owned()),
                 "cluster.advertise_address",
-                "is no address",
+                "is not an IP address",
             ),
+            (|s| s.advertise_address = Some("a:1".to_owned()), "cluster.advertise_address", "without a port"),
             (
-                |s| s.advertise_address = Some("a:1".to_owned()),
-                "cluster.advertise_address",
-                "the port follows",
+                |s| s.seed_nodes = vec!["a".to_owned()],
+                "cluster.seed_nodes",
+                "\"a\" is not a host with a port",
             ),
-            (|s| s.seed_nodes = vec!["a".to_owned()], "cluster.seed_nodes", "\"a\" is no host with a port"),
             (|s| s.seed_nodes = vec!["a:0".to_owned()], "cluster.seed_nodes", "\"a:0\""),
             (|s| s.node_name = Some("x".repeat(65)), "cluster.node_name", "has 65 bytes"),
         ];
@@ -402,6 +398,6 @@ mod tests {
             assert!(error.setting == setting && error.reason.contains(said), "{error}");
         }
         let many = ClusterConfig { seed_nodes: vec!["a:1".to_owned(); 65], ..whole() };
-        assert!(many.join_config().unwrap_err().to_string().starts_with("cluster.seed_nodes: there are 65"));
+        assert!(many.join_config().unwrap_err().to_string().starts_with("cluster.seed_nodes: 65 nodes"));
     }
 }

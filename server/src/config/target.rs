@@ -50,7 +50,7 @@ impl FromStr for TargetRoles {
         let known = |name: &str| RoleName::ALL_VARIANTS.into_iter().find(|role| role.name() == name);
         let role = |name: &str| {
             let names: Vec<&str> = RoleName::ALL_VARIANTS.iter().map(|role| role.name()).collect();
-            let refused = || format!("{name:?} is no role; write all, or some of {}", names.join(","));
+            let refused = || format!("{name:?} is not a role; write all, or some of {}", names.join(","));
             known(name.trim()).ok_or_else(refused)
         };
         text.split(',').map(role).collect::<Result<_, _>>().map(Self)
@@ -95,7 +95,7 @@ mod tests {
         let refused = "ingestor".parse::<TargetRoles>().unwrap_err();
         assert_eq!(
             refused,
-            "\"ingestor\" is no role; write all, or some of distributor,ingester,metastore,querier,store-gateway"
+            "\"ingestor\" is not a role; write all, or some of distributor,ingester,metastore,querier,store-gateway"
         );
         assert!("".parse::<TargetRoles>().is_err() && "all,querier".parse::<TargetRoles>().is_err());
     }

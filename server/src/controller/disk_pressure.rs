@@ -59,7 +59,11 @@ impl DiskPressureMonitor {
                     if let Some(why) = left.err()
                         && let Some(times) = warned.should_log(self.clock.monotonic())
                     {
-                        tracing::warn!(why, times, "the disk is full, and this node leads groups still");
+                        tracing::warn!(
+                            why,
+                            times,
+                            "disk is full, failed to transfer all leaderships, will retry"
+                        );
                     }
                 }
                 self.clock.sleep(DISK_CHECK_INTERVAL).await;
@@ -96,11 +100,11 @@ impl DiskPressureMonitor {
         let voters = facts.members().voters.into_iter();
         let others = voters.filter(|node| *node != me && able.contains(node));
         let best = others.max_by_key(|node| progress.get(node).copied().flatten());
-        let best = best.ok_or("no other voter of the catalogue has room")?;
+        let best = best.ok_or("no other voter of the catalog is alive and ready")?;
         facts
             .transfer_leadership(best, LEADER_TRANSFER_TIMEOUT)
             .await
-            .map_err(|error| format!("the catalogue: {error}"))
+            .map_err(|error| format!("catalog: {error}"))
     }
 }
 

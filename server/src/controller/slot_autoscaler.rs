@@ -145,11 +145,11 @@ impl SlotAutoscaler {
                     draft.from = earliest.saturating_add(TABLE_ACTIVATION_DELAY_NANOS)
                 }
                 CommandResult::Refused(refused) => {
-                    tracing::info!(%refused, "the catalogue did not take a new table");
+                    tracing::info!(%refused, "catalog refused a new slot table");
                     return Ok(());
                 }
                 _ => {
-                    tracing::info!(version = draft.version, from = draft.from, "a new table is proposed");
+                    tracing::info!(version = draft.version, from = draft.from, "proposed a new slot table");
                     return Ok(());
                 }
             }

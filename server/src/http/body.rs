@@ -108,8 +108,9 @@ impl RequestBudget {
         }
         let received = self.clock.timeout(BODY_READ_TIMEOUT, self.receive(body, admits)).await;
         received.unwrap_or_else(|elapsed| {
-            let message =
-                format!("the body was {elapsed}: send smaller batches, or over a faster connection");
+            let message = format!(
+                "failed to read the body: {elapsed}; send smaller batches or use a faster connection"
+            );
             Err(Status::new(ErrorCode::Deadline, message))
         })
     }
@@ -147,14 +148,14 @@ impl RequestBudget {
         if taken + bytes > limit.get() {
             let needed = ByteSize::bytes(taken + bytes).to_approximate_string();
             let message = format!(
-                "the request takes {needed} of memory, the limit of all requests together is {limit} (max_inflight_request_bytes): \
-                 send smaller batches"
+                "request needs {needed} of memory, the limit of all requests together is {limit} \
+                 (max_inflight_request_bytes); send smaller batches"
             );
             return Err(Status::new(ErrorCode::TooLarge, message).with_reason("body_size_limit_exceeded"));
         }
         self.take_share(held, bytes)?;
         let more = self.memory.try_reserve(bytes).map_err(|exceeded| {
-            let message = format!("too many bytes in flight: {exceeded}; send it again later");
+            let message = format!("too many bytes in flight: {exceeded}; retry later");
             let status = Status::new(exceeded.code(), message).with_reason("inflight_limit");
             status.with_retry_after(BUSY_RETRY_AFTER)
         })?;
@@ -179,8 +180,8 @@ impl RequestBudget {
         });
         taken.map_err(|exceeded| {
             let message = format!(
-                "too many bytes in flight: tenant {tenant} holds {}, this needs {} more, the limit of one tenant among others \
-                 is {}, half of max_inflight_request_bytes; send it again later",
+                "too many bytes in flight: tenant {tenant} holds {}, this request needs {} more, the limit per tenant \
+                 is {}, half of max_inflight_request_bytes; retry later",
                 ByteSize::bytes(exceeded.held).to_approximate_string(),
                 ByteSize::bytes(bytes).to_approximate_string(),
                 ByteSize::bytes(exceeded.share)
@@ -212,7 +213,10 @@ impl RequestBudget {
             ContentEncoding::Zstd => ("zstd", &[0x28, 0xb5, 0x2f, 0xfd]),
         };
         if !held.bytes.starts_with(magic) {
-            return Err(Status::new(ErrorCode::Invalid, format!("the body is said to be {name} and is not")));
+            return Err(Status::new(
+                ErrorCode::Invalid,
+                format!("the body is declared as {name} but has another format"),
+            ));
         }
         // Both formats contain the plain length, reliable only in a valid body of a single frame. The memory
         // is reserved by that length before decompression and corrected afterwards.
@@ -231,7 +235,12 @@ impl RequestBudget {
         held.bytes = match plain {
             Ok(plain) => plain.into(),
             Err(DecodeError::OverLimit { seen, .. }) => return Err(admits.too_large(seen as u64)),
-            Err(error) => return Err(Status::new(ErrorCode::Invalid, format!("the body: {error}"))),
+            Err(error) => {
+                return Err(Status::new(
+                    ErrorCode::Invalid,
+                    format!("failed to decompress the body: {error}"),
+                ));
+            }
         };
         self.reserve_memory(held, (held.bytes.len() as u64).saturating_sub(length))
     }
@@ -361,7 +370,7 @@ mod tests {
         assert_eq!(refused.message, said);
         let body = Body::from(vec![7; most + 1]);
         let refused = door.read(&HeaderMap::new(), body, &BodyPolicy::QUERY_BODY).await.err().unwrap();
-        assert!(refused.message.contains("1MiB (of every query)"), "{refused}");
+        assert!(refused.message.contains("1MiB (fixed for queries)"), "{refused}");
     }
 
     #[tokio::test]
@@ -445,6 +454,6 @@ mod tests {
         let mut held = BufferedBody { bytes: Bytes::from_static(b"plain"), ..BufferedBody::default() };
         let refused =
             door(1 << 20).decompress(&mut held, &admits(100), ContentEncoding::Zstd).await.unwrap_err();
-        assert_eq!(refused.message, "the body is said to be zstd and is not");
+        assert_eq!(refused.message, "the body is declared as zstd but has another format");
     }
 }

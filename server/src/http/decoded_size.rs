@@ -34,7 +34,7 @@ pub struct BodyPolicy {
 
 impl BodyPolicy {
     /// Policy of queries, which are strings and short lists.
-    pub const QUERY_BODY: Self = Self { limit: QUERY_BODY, set_by: "of every query", weigh: texts };
+    pub const QUERY_BODY: Self = Self { limit: QUERY_BODY, set_by: "fixed for queries", weigh: texts };
 
     /// Returns the policy of profile pushes with a size limit.
     pub fn profiles(limit: ByteSize) -> Self {

@@ -90,7 +90,7 @@ impl CallEncoding {
         match headers.get(CONNECT_VERSION).map(HeaderValue::as_bytes) {
             Some(version) if self.frame == RpcProtocol::Connect && version != b"1" => {
                 let version = String::from_utf8_lossy(version);
-                let message = format!("{CONNECT_VERSION} is {version:?}, this server speaks version 1");
+                let message = format!("{CONNECT_VERSION} is {version:?}, must be 1");
                 Err(Status::new(ErrorCode::Invalid, message))
             }
             _ => Ok(()),
@@ -136,7 +136,10 @@ impl CallEncoding {
         } else {
             let flag = unframe(&mut held.bytes)?;
             if flag && !compression(headers, GRPC_ENCODING)? {
-                return Err(Status::new(ErrorCode::Internal, "a compressed message without grpc-encoding"));
+                return Err(Status::new(
+                    ErrorCode::Internal,
+                    "message is compressed, but header grpc-encoding is missing",
+                ));
             }
             flag
         };
@@ -321,7 +324,7 @@ fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
             let other = String::from_utf8_lossy(other);
             Err(Status::new(
                 ErrorCode::Unimplemented,
-                format!("unknown compression {other:?}: gzip and identity are known"),
+                format!("unknown compression {other:?}: supported encodings are gzip and identity"),
             ))
         }
     }
@@ -329,7 +332,7 @@ fn compression(headers: &HeaderMap, name: &str) -> Result<bool, Status> {
 
 fn decode<M: Message + Default + DeserializeOwned>(bytes: &Bytes, json: bool) -> Result<M, Status> {
     let invalid = |error: &dyn std::fmt::Display| {
-        Status::new(ErrorCode::Invalid, format!("the message cannot be read: {error}"))
+        Status::new(ErrorCode::Invalid, format!("failed to decode the message: {error}"))
     };
     if json {
         json::read(bytes).map_err(|error| invalid(&error))
@@ -343,16 +346,16 @@ fn unframe(bytes: &mut Bytes) -> Result<bool, Status> {
     let invalid = |why: String| Err(Status::new(ErrorCode::Invalid, why));
     let Some((&[flag, a, b, c, d], rest)) = bytes.split_first_chunk::<GRPC_PREFIX_BYTES>() else {
         return invalid(format!(
-            "the call has {} bytes, a message begins with {GRPC_PREFIX_BYTES}",
+            "the body has {} bytes, the prefix of a message has {GRPC_PREFIX_BYTES}",
             bytes.len()
         ));
     };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     if flag > 1 {
-        return invalid(format!("a message begins with flag {flag}, known are 0 and 1"));
+        return invalid(format!("message prefix has flag {flag}, must be 0 or 1"));
     }
     if rest.len() != length {
-        return invalid(format!("a message says {length} bytes, {} follow", rest.len()));
+        return invalid(format!("message prefix declares {length} bytes, {} follow", rest.len()));
     }
     *bytes = bytes.slice(GRPC_PREFIX_BYTES..);
     Ok(flag == 1)

@@ -56,8 +56,8 @@ impl PacedBody {
 
     fn too_slow(&self, waited: Duration) -> Status {
         let message = format!(
-            "the body comes too slowly: {} came in {}, and after {} it has to bring {} per second; send smaller batches, or \
-             over a faster connection",
+            "the body arrives too slowly: {} in {}, the minimum after {} is {} per second; send smaller batches or use a \
+             faster connection",
             ByteSize::bytes(self.length),
             format_duration(waited),
             format_duration(PACE_GRACE),
@@ -77,7 +77,7 @@ fn body_read_error(error: &(dyn std::error::Error + 'static), length: u64) -> St
     });
     match malformed {
         Some(cause) => {
-            Status::new(ErrorCode::Invalid, format!("the body cannot be read after {length} bytes: {cause}"))
+            Status::new(ErrorCode::Invalid, format!("failed to read the body after {length} bytes: {cause}"))
         }
         None => Status::new(ErrorCode::Cancelled, format!("the body ended after {length} bytes: {error}")),
     }
@@ -117,7 +117,7 @@ mod tests {
         let refused = next.await.unwrap().unwrap_err();
         assert_eq!(refused.code, ErrorCode::Deadline);
         assert!(
-            refused.message.starts_with("the body comes too slowly: 20KiB came in 25s, and after 5s"),
+            refused.message.starts_with("the body arrives too slowly: 20KiB in 25s, the minimum after 5s"),
             "{refused}"
         );
     }

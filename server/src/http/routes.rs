@@ -117,7 +117,7 @@ fn sendable(
 async fn civil(request: axum::extract::Request, next: axum::middleware::Next) -> Response<Body> {
     let hosts = request.headers().get_all(HOST).iter().count();
     if request.version() == Version::HTTP_11 && hosts != 1 {
-        let message = format!("a request of HTTP/1.1 has one Host header, this one has {hosts}");
+        let message = format!("request has {hosts} Host headers, HTTP/1.1 requires exactly one");
         return json_error(&Status::new(ErrorCode::Invalid, message));
     }
     let method = request.method().clone();
@@ -125,11 +125,11 @@ async fn civil(request: axum::extract::Request, next: axum::middleware::Next) ->
     let accepted = response.headers().get(unary::ACCEPT_POST_HEADER).and_then(|value| value.to_str().ok());
     let words = match response.status() {
         // An outer layer adds the allowed methods to the response later.
-        StatusCode::METHOD_NOT_ALLOWED => {
-            Some(format!("this path does not take {method}; the header Allow says what it takes\n"))
-        }
+        StatusCode::METHOD_NOT_ALLOWED => Some(format!(
+            "method {method} is not allowed on this path; the Allow header lists the allowed methods\n"
+        )),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            accepted.map(|types| format!("this call takes one of the content types {types}\n"))
+            accepted.map(|types| format!("unsupported content type; use one of {types}\n"))
         }
         _ => None,
     };

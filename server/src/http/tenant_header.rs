@@ -29,7 +29,8 @@ pub fn parse_writer(headers: &HeaderMap, multitenancy: bool) -> Result<TenantId,
     if names.all(|name| name == first) {
         return first.parse().map_err(|error: athanor_chassis::tenant::TenantError| refused(&error));
     }
-    let message = format!("a profile is one tenant's: the {TENANT_HEADER} header names several, {named:?}");
+    let message =
+        format!("the {TENANT_HEADER} header names several tenants, {named:?}; writes need exactly one");
     Err(Status::new(ErrorCode::Unauthenticated, message))
 }
 
@@ -45,7 +46,7 @@ fn named(headers: &HeaderMap) -> Result<&str, Status> {
     // A proxy in front of this server may have checked the other header.
     if values.any(|other| other.as_bytes().trim_ascii() != value.as_bytes().trim_ascii()) {
         let message = format!(
-            "there are several {TENANT_HEADER} headers, and they differ: send one; readers name several tenants as a|b"
+            "request has several {TENANT_HEADER} headers with different values; send one, queries of several tenants as a|b"
         );
         return Err(Status::new(ErrorCode::Unauthenticated, message));
     }

@@ -201,7 +201,7 @@ pub fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
         (None, None) => return Ok(None),
     };
     let wait =
-        wait.ok_or_else(|| Status::new(ErrorCode::Invalid, format!("the header {name} is no time")))?;
+        wait.ok_or_else(|| Status::new(ErrorCode::Invalid, format!("header {name} is not a valid timeout")))?;
     Ok(Some(wait.min(MAX_CLIENT_DEADLINE)))
 }
 

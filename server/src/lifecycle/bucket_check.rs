@@ -30,7 +30,7 @@ pub struct BucketCheck {
 impl BucketCheck {
     /// Blocks readiness until [`run`](Self::run) finds the bucket usable.
     pub fn begin(&self) {
-        let message = format!("starting: {} is being checked; ask again", self.store.name());
+        let message = format!("starting: {} is being checked; retry", self.store.name());
         self.readiness
             .block(Status::new(ErrorCode::Unavailable, message).with_retry_after(Duration::from_secs(1)));
     }
@@ -42,13 +42,13 @@ impl BucketCheck {
             while let Err(problem) = self.store.probe(PROBE_TIMEOUT).await {
                 self.take(&problem).await;
                 if reported.as_ref() != Some(&problem) {
-                    tracing::warn!(error = %problem, "bucket cannot be used, will check again");
+                    tracing::warn!(error = %problem, "bucket is unusable, will retry");
                     reported = Some(problem);
                 }
                 self.clock.sleep(RETRY_INTERVAL).await;
             }
             if reported.is_some() {
-                tracing::info!(bucket = self.store.name(), "bucket can be used");
+                tracing::info!(bucket = self.store.name(), "bucket is usable");
             }
             self.readiness.unblock();
             self.note_use().await;
@@ -85,7 +85,7 @@ impl BucketCheck {
         let written = self.compute.run(move || state.write(USED_BUCKET_FILE, name.as_bytes())).await;
         if !matches!(written, Ok(Ok(()))) {
             tracing::warn!(
-                "it is not noted that the bucket was used, a restart without it will not be ready"
+                "failed to record the use of the bucket, a restart without the bucket will not be ready"
             );
         }
     }

@@ -27,7 +27,7 @@ impl NodeHealth {
     /// use other nodes.
     pub fn check(&self) -> Result<(), Status> {
         let catalogue = || self.groups.iter().find_map(RaftGroup::failure);
-        let failed = self.log_failed().or_else(|| catalogue().map(|why| format!("the catalogue: {why}")));
+        let failed = self.log_failed().or_else(|| catalogue().map(|why| format!("catalog: {why}")));
         match failed.or_else(|| self.ingester.as_ref()?.failed()) {
             Some(why) => Err(Status::new(ErrorCode::Unavailable, format!("{why}; restart this node"))),
             None => Ok(()),
@@ -59,12 +59,12 @@ impl NodeHealth {
             return Ok(());
         }
         let Some(failed) = self.log_failed() else {
-            tracing::warn!(error = %why, "not all heads were cut; their profiles stay in the log");
+            tracing::warn!(error = %why, "failed to flush all heads, their profiles stay in the log");
             return Ok(());
         };
         let message = format!(
-            "profiles that were acknowledged since the last cut are in no block, and perhaps in no log: {failed}; \
-             restore the data folder and send them again"
+            "profiles acknowledged since the last flush are in no block and may be missing from the log: {failed}; \
+             restore the data folder and resend the profiles"
         );
         tracing::error!("{message}");
         Err(Status::new(ErrorCode::DataLoss, message))

@@ -76,13 +76,13 @@ impl Readiness {
         }
         match phase {
             LifecyclePhase::Starting => {
-                let message = "starting: the log and the catalogue are being read; ask again";
+                let message = "starting: the log and the catalog are being read; retry";
                 Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(NOT_READY_RETRY_AFTER))
             }
             LifecyclePhase::Serving => self.check.get().map_or(Ok(()), |check| check()),
             LifecyclePhase::Stopping => Err(Status::new(
                 ErrorCode::Unavailable,
-                "stopping: it takes no new requests; ask another node",
+                "stopping: this node accepts no new requests; use another node",
             )),
         }
     }

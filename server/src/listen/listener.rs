@@ -43,7 +43,7 @@ const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const TOO_MANY_CONNECTIONS_RESPONSE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
 content-type: text/plain; charset=utf-8\r\n\r\n\
-there are as many connections as there may be (max_connections); come again later\n";
+the limit of open connections is reached (max_connections); retry later\n";
 
 /// Bound port that accepts no connections yet.
 pub struct HttpListener {
@@ -66,7 +66,7 @@ pub struct ConnectionDeps {
 
 /// Error of a port that cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {wanted}: {source}; --listen chooses another address")]
+#[error("cannot listen on {wanted}: {source}; choose another address with --listen")]
 pub struct ListenerError {
     wanted: String,
     source: io::Error,
@@ -89,7 +89,7 @@ pub async fn accept_with_retry<C>(
             Ok(connection) => return connection,
             Err(error) => {
                 if let Some(times) = refused.should_log(clock.monotonic()) {
-                    tracing::warn!(%error, times, "cannot accept a connection, will try again");
+                    tracing::warn!(%error, times, "failed to accept a connection, will retry");
                 }
                 clock.sleep(ACCEPT_RETRY_BACKOFF).await;
             }
@@ -129,7 +129,7 @@ impl HttpListener {
             biased;
             () = connections.shutdown() => {}
             () = lasting.enough.cancelled() => {
-                tracing::warn!("connections were cut off: their requests did not finish in time");
+                tracing::warn!("aborted connections, their requests did not finish in time");
             }
         }
     }
@@ -158,7 +158,7 @@ impl HttpListener {
                     if let Some(times) = full.should_log(lasting.clock.monotonic()) {
                         tracing::warn!(
                             times,
-                            "connections refused: there are as many as there may be (max_connections)"
+                            "refused connections, the limit of open connections is reached (max_connections)"
                         );
                     }
                     if let Ok(permit) = Arc::clone(&farewells).try_acquire_owned() {
@@ -212,7 +212,7 @@ fn connect(
 fn turn_away(mut stream: NetStream, permit: OwnedSemaphorePermit, lasting: &ConnectionDeps) {
     let clock = lasting.clock.clone();
     // If the task limit is reached as well, the connection is closed without a response.
-    let _ = lasting.tasks.spawn("turning away", async move {
+    let _ = lasting.tasks.spawn("connection rejection", async move {
         let _ = clock.timeout(REJECTION_TIMEOUT, stream.write_all(TOO_MANY_CONNECTIONS_RESPONSE)).await;
         drop((stream, permit));
     });

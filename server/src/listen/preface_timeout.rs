@@ -58,7 +58,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<S> {
             return Pin::new(&mut this.stream).poll_read(context, buffer);
         };
         if unknown.late.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client began no request")));
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "client sent no request in time",
+            )));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;

@@ -93,7 +93,7 @@ impl ListedBlock {
         let meta = match BlockMeta::decode(&bytes) {
             Ok(meta) => meta,
             Err(error) => {
-                tracing::warn!(block = %self.block, %error, "a block in the bucket cannot be read");
+                tracing::warn!(block = %self.block, %error, "failed to decode the metadata of a block in the bucket, skipping the block");
                 return Ok(None);
             }
         };

@@ -63,7 +63,7 @@ impl CatalogRepair {
                 looked.clear();
                 wait = REPAIR_RETRY_BACKOFF.min;
             } else if let Err(status) = self.look(&mut looked).await {
-                tracing::warn!(error = %status, "the blocks that the catalogue lost were not found, it will be tried again");
+                tracing::warn!(error = %status, "failed to search for blocks missing from the catalog, will retry");
                 wait = REPAIR_RETRY_BACKOFF.delay(failures, &self.random);
                 failures += 1;
             } else {
@@ -106,7 +106,7 @@ impl CatalogRepair {
         }
         self.excuse().await?;
         for LogGap { shard, from, to } in self.gaps().await? {
-            tracing::error!(shard, from, to, "the blocks of these entries are lost: answers are partial");
+            tracing::error!(shard, from, to, "blocks of these log entries are lost, results are partial");
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl CatalogRepair {
         match athanor_metastore::bucket_block_from_meta(found.block, &meta, &origin) {
             Ok(lying) => Ok(Some(lying)),
             Err(error) => {
-                tracing::warn!(error, "a block in the bucket is left out");
+                tracing::warn!(error, "skipped an invalid block in the bucket");
                 Ok(None)
             }
         }
@@ -170,7 +170,7 @@ impl CatalogRepair {
         let BlockEntry { id, shard, from, to, .. } = block;
         match self.catalog.reinstate_block(block).await {
             Ok(_) => {
-                tracing::info!(shard, block = %id, from, to, "a block that the catalogue had lost is known again");
+                tracing::info!(shard, block = %id, from, to, "reinstated a block missing from the catalog");
                 Ok(())
             }
             Err(CatalogError::Refused(refused)) => {

@@ -130,7 +130,7 @@ impl RetentionWorker {
                 && let Err(status) = self.round(&mut progress).await
             {
                 self.done.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(error = %status, "old blocks were not removed, it will be tried again");
+                tracing::warn!(error = %status, "failed to remove blocks past their retention, will retry");
             }
         }
     }
@@ -175,7 +175,9 @@ impl RetentionWorker {
         match self.catalog.propose(command).await {
             Ok(CommandResult::Changed(count)) => Ok(count as u64),
             Ok(CommandResult::Refused(refused)) => Err(Status::from_error(&CatalogError::Refused(refused))),
-            Ok(other) => Err(Status::new(ErrorCode::Internal, format!("the catalog answered {other:?}"))),
+            Ok(other) => {
+                Err(Status::new(ErrorCode::Internal, format!("unexpected result of the catalog: {other:?}")))
+            }
             Err(error) => Err(Status::from_error(&error)),
         }
     }
@@ -189,8 +191,8 @@ impl RetentionWorker {
         if is_wrong && !progress.is_clock_wrong {
             tracing::warn!(
                 ahead_seconds,
-                "the clock of this machine differs from the catalog's time, which retention goes by; set the clock, or \
-                 run `athanor retention confirm-clock` if it is right"
+                "the clock of this machine differs from the catalog's time, which retention uses; set the clock, or \
+                 run `athanor retention confirm-clock` if the clock is right"
             );
         }
         progress.is_clock_wrong = is_wrong;

@@ -174,14 +174,13 @@ impl ClusterBootstrap {
         let answering = RaftTransportServer::new(hear, handshake, clock.clone(), stop.clone());
         let routes = offered(InternalRouter::default()).with_raft(answering).into_router(secrets.clone());
         let serving = serve(listener, routes, connection_deps(tasks, &clock), stop.clone());
-        let served = tasks.spawn("listener for other nodes", serving)?;
+        let served = tasks.spawn("internal listener", serving)?;
         let compute = system.compute.clone();
         let watching = watch(secrets, joining.secret_file, compute, clock.clone(), tasks.shutdown_token());
-        tasks.spawn("secret", watching)?;
+        tasks.spawn("cluster secret reload", watching)?;
         if let Some(certificates) = certificates {
             let compute = system.compute.clone();
-            tasks
-                .spawn("certificates", certificates.watch(compute, clock.clone(), tasks.shutdown_token()))?;
+            tasks.spawn("TLS reload", certificates.watch(compute, clock.clone(), tasks.shutdown_token()))?;
         }
         tracing::info!(internal = %address, gossip = %gossip.address(), "joining the cluster");
         let company = MembershipView { me, members, clock };
@@ -270,7 +269,7 @@ impl ClusterHandle {
         self.gossip.leave().await;
         drop(self.stop);
         if let Err(error) = self.served.await {
-            tracing::warn!(%error, "the listener for other nodes did not end well");
+            tracing::warn!(%error, "internal listener ended with an error");
         }
     }
 }
@@ -306,7 +305,7 @@ impl RaftHandler for RaftGroupRegistry {
             let known = self.known.read();
             known.get(&group).map(|answer| answer(request.clone()))
         };
-        let none = || Status::new(ErrorCode::NotFound, format!("this node is no member of group {group}"));
+        let none = || Status::new(ErrorCode::NotFound, format!("this node is not a member of group {group}"));
         match (answering, self.ingester.get()) {
             (Some(answering), _) => Ok(answering.await),
             (None, Some(ingester)) => ingester.handle_raft_request(group, request).await.ok_or_else(none),
@@ -353,7 +352,7 @@ async fn watch(
         };
         let taken = found.and_then(|text| secrets.replace(&text).map_err(|error| error.to_string()));
         if let Err(error) = taken {
-            tracing::warn!(path = %path.display(), error, "the secret of the cluster stays as it was");
+            tracing::warn!(path = %path.display(), error, "cluster secret reload failed, keeping the previous one");
         }
     }
 }
@@ -397,7 +396,7 @@ mod tests {
         let none = groups.handle_call(1, 8, Bytes::new()).await.unwrap_err();
         assert_eq!(
             (none.code, none.message.as_str()),
-            (ErrorCode::NotFound, "this node is no member of group 8")
+            (ErrorCode::NotFound, "this node is not a member of group 8")
         );
     }
 }

@@ -22,7 +22,7 @@ pub enum ClusterJoinError {
     #[error(transparent)]
     Certificates(#[from] TlsFileError),
     #[error(
-        "cannot listen for other nodes on {at}: {source}; cluster.internal_listen_address chooses another address"
+        "cannot listen for other nodes on {at}: {source}; choose another address with cluster.internal_listen_address"
     )]
     Listen { at: SocketAddr, source: io::Error },
     #[error(transparent)]

@@ -82,9 +82,11 @@ impl TlsFileWatcher {
                 Err(error) => Err(error.to_string()),
             };
             match taken {
-                Ok(true) => tracing::info!("new certificates hold for connections from now on"),
+                Ok(true) => tracing::info!("reloaded TLS certificates, new connections use them"),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(error, "the certificates of this node stay as they were"),
+                Err(error) => {
+                    tracing::warn!(error, "TLS certificate reload failed, keeping the previous ones")
+                }
             }
         }
     }
@@ -107,7 +109,7 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     match bytes.len() as u64 <= MAX_PEM_FILE_BYTES {
         true => Ok(bytes),
         false => Err(io::Error::other(format!(
-            "it has more than {MAX_PEM_FILE_BYTES} bytes, the limit; name a shorter file"
+            "file has more than {MAX_PEM_FILE_BYTES} bytes, the limit; name a smaller file"
         ))),
     }
 }

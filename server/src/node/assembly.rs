@@ -143,7 +143,7 @@ impl NodeContext<'_> {
             clock: clock.clone(),
         };
         check.begin();
-        self.tasks.spawn("check of the bucket", check.run(self.tasks.shutdown_token()))?;
+        self.tasks.spawn("bucket check", check.run(self.tasks.shutdown_token()))?;
         Ok(())
     }
 
@@ -198,10 +198,7 @@ impl NodeContext<'_> {
         let group = athanor_metastore::CATALOG_GROUP;
         let facts = RaftGroup::open(consensus, group, founding, CatalogStateMachine::default()).await?;
         if let Some(upto) = facts.lost_snapshot_index() {
-            tracing::error!(
-                upto,
-                "the catalogue's snapshot was damaged: its blocks are looked for in the bucket"
-            );
+            tracing::error!(upto, "catalog snapshot was damaged, searching the bucket for its blocks");
         }
         if let Some(others) = self.others {
             let answering = facts.clone();
@@ -293,7 +290,7 @@ impl NodeContext<'_> {
             tracing::warn!(%error, "failed to read the names of tenants, will retry");
         }
         let refreshing = refresh_tenants(Arc::clone(&ingester), clock.clone(), self.tasks.shutdown_token());
-        self.tasks.spawn("names of tenants", refreshing)?;
+        self.tasks.spawn("tenant name refresh", refreshing)?;
         if let Some(others) = self.others {
             others.groups().set_ingester(Arc::clone(&ingester));
             let handshake = Arc::clone(&others.rpc_client().handshake);
@@ -303,7 +300,7 @@ impl NodeContext<'_> {
             offered.ingester.activate(server);
             let following =
                 follow(Arc::clone(&ingester), views.clone(), clock.clone(), self.tasks.shutdown_token());
-            self.tasks.spawn("shards follow the catalogue", following)?;
+            self.tasks.spawn("shard reconciliation", following)?;
         }
         Ok(Some(ingester))
     }
@@ -318,12 +315,12 @@ impl NodeContext<'_> {
             tracing::error!(
                 shard,
                 entries,
-                "acknowledged profiles are lost to damage of the log, answers are partial"
+                "acknowledged profiles were lost to log damage, results are partial"
             );
         }
         let lost = voter.map(|voter| voter.facts.lost_entries()).unwrap_or_default();
         if !lost.is_empty() {
-            tracing::error!(?lost, "entries of the catalogue are lost to damage of the log");
+            tracing::error!(?lost, "catalog entries were lost to log damage");
         }
     }
 
@@ -380,7 +377,7 @@ impl NodeContext<'_> {
         };
         let token = tasks.shutdown_token();
         let leading = leads(metastore);
-        tasks.spawn("repair", async move { repair.run(leading, token).await })?;
+        tasks.spawn("catalog repair", async move { repair.run(leading, token).await })?;
         let janitor = RetentionWorker {
             catalog: Arc::clone(catalog),
             store: store.clone(),
@@ -390,11 +387,11 @@ impl NodeContext<'_> {
         };
         let token = tasks.shutdown_token();
         let leading = leads(metastore);
-        tasks.spawn("janitor", async move { janitor.run(leading, token).await })?;
+        tasks.spawn("retention worker", async move { janitor.run(leading, token).await })?;
         if self.others.is_none() {
             let token = tasks.shutdown_token();
             let voter = metastore.clone();
-            tasks.spawn("log of the catalogue", async move { voter.compact_periodically(token).await })?;
+            tasks.spawn("catalog log compaction", async move { voter.compact_periodically(token).await })?;
         }
         if let Some(others) = self.others {
             let voting = athanor_metastore::VoterMaintenance {
@@ -440,7 +437,7 @@ impl NodeContext<'_> {
             voice: others.voice(),
             clock: self.system.clock.clone(),
         };
-        self.tasks.spawn("room on the disk", room.run(self.tasks.shutdown_token()))?;
+        self.tasks.spawn("disk pressure monitor", room.run(self.tasks.shutdown_token()))?;
         Ok(())
     }
 }
@@ -489,10 +486,10 @@ fn report(recovery: &log::LogRecoveryReport) {
         match &damage.hurt {
             log::DamageScope::All => tracing::error!(
                 ?damage,
-                "the log is damaged: what was acknowledged there is lost, answers over it are partial"
+                "log is damaged, acknowledged entries in this range are lost, results are partial"
             ),
             log::DamageScope::Groups(_) => {
-                tracing::warn!(?damage, "log is damaged, what is missing is looked for")
+                tracing::warn!(?damage, "log is damaged, searching for the missing entries")
             }
         }
     }
@@ -503,7 +500,7 @@ async fn mark(recovery: &log::LogRecoveryReport, catalog: &dyn Catalog) {
     for damage in recovery.damage.iter().filter(|damage| damage.hurt == log::DamageScope::All) {
         let loss = DataLoss::UnknownLogRange { from: damage.at.start, to: damage.at.end };
         if let Err(error) = catalog.record_data_loss(loss).await {
-            tracing::error!(%error, ?damage, "the damage is not remembered: answers do not tell of it");
+            tracing::error!(%error, ?damage, "failed to record log damage, results will not warn of the loss");
         }
     }
 }

@@ -95,7 +95,7 @@ impl NodeContext<'_> {
         }
         if gateway.has_disk() {
             let tending = tend(Arc::clone(&gateway), self.system.clock.clone(), self.tasks.shutdown_token());
-            self.tasks.spawn("blocks on the disk", tending)?;
+            self.tasks.spawn("disk cache maintenance", tending)?;
         }
         Ok(gateway)
     }
@@ -159,8 +159,8 @@ impl NodeContext<'_> {
         if suspected > 0 {
             tracing::warn!(
                 suspected,
-                "the process before this one died while queries were under way: each of them is answered alone, and those \
-                 that see another death are refused"
+                "previous process crashed while queries were running; each of these queries runs alone now, and is \
+                 quarantined after another crash"
             );
         }
         Some(deaths)

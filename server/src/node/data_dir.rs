@@ -28,7 +28,7 @@ impl ErrorCodeExt for DataDirError {
 }
 
 const CHOOSE_OTHER_HINT: &str = "name another one with --data";
-const GRANT_WRITE_HINT: &str = "let this user write to it, or name another one with --data";
+const GRANT_WRITE_HINT: &str = "grant this user write access, or name another one with --data";
 
 /// Subfolders of a data folder, exclusive to this process.
 pub struct DataDir {
@@ -49,18 +49,20 @@ pub fn open(data: &Path) -> Result<DataDir, DataDirError> {
     if let Ok(link) = fs::read_link(data)
         && fs::metadata(data).is_err_and(|error| error.kind() == ErrorKind::NotFound)
     {
-        let why = format!("it is a link to {}, which is not there", link.display());
-        return Err(refused(why, "make that folder, or name another one with --data", ErrorCode::NotFound));
+        let why = format!("symbolic link to {}, which does not exist", link.display());
+        return Err(refused(why, "create that folder, or name another one with --data", ErrorCode::NotFound));
     }
     if fs::metadata(data).is_ok_and(|found| !found.is_dir()) {
-        return Err(refused("it is no folder".to_owned(), CHOOSE_OTHER_HINT, ErrorCode::Conflict));
+        return Err(refused("not a folder".to_owned(), CHOOSE_OTHER_HINT, ErrorCode::Conflict));
     }
     // Links are checked first: restricting a folder would change the target of a link.
     let unreadable = |error: io::Error| refused(error.to_string(), CHOOSE_OTHER_HINT, ErrorCode::Unavailable);
     if let Some(link) = access::find_link(data).map_err(unreadable)? {
-        let why =
-            format!("{} is a symbolic link, by which others may lead the server elsewhere", link.display());
-        let way_out = "put what it leads to in its place (a mount does, or storage.local), or name another one with --data";
+        let why = format!(
+            "{} is a symbolic link, which could redirect the server to foreign files",
+            link.display()
+        );
+        let way_out = "replace the link with its target (with a mount or storage.local), or name another one with --data";
         return Err(refused(why, way_out, ErrorCode::PermissionDenied));
     }
     access::restrict(data);
@@ -117,9 +119,9 @@ mod tests {
         symlink(at("nowhere"), at("link")).unwrap();
         let refused = |name: &str| open(&at(name)).map(drop).unwrap_err();
         for (name, why, code) in [
-            ("file", "it is no folder", ErrorCode::Conflict),
+            ("file", "not a folder", ErrorCode::Conflict),
             ("file/below", "Not a directory", ErrorCode::Conflict),
-            ("link", "nowhere, which is not there", ErrorCode::NotFound),
+            ("link", "nowhere, which does not exist", ErrorCode::NotFound),
         ] {
             let error = refused(name);
             let said = error.to_string();

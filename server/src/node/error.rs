@@ -19,11 +19,11 @@ pub enum StartError {
     Folder(#[from] DataDirError),
     #[error(transparent)]
     Identity(#[from] NodeIdentityError),
-    #[error("threads cannot be started")]
+    #[error("failed to start threads")]
     Compute(#[from] ComputeError),
-    #[error("the bucket cannot be opened")]
+    #[error("failed to open the bucket")]
     Store(#[from] athanor_storage::StoreError),
-    #[error("the log cannot be opened")]
+    #[error("failed to open the log")]
     Log(#[from] log::LogOpenError),
     #[error("failed to open the catalog")]
     Catalogue(#[from] replicated::GroupOpenError),

@@ -27,11 +27,11 @@ struct BootRecord {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeIdentityError {
     /// The folder cannot be read or written.
-    #[error("the node's name cannot be kept")]
+    #[error("failed to load or store the node identity")]
     Disk(#[from] DiskError),
     /// The folder belongs to another cluster.
     #[error(
-        "the folder belongs to cluster {found:032x}, and cluster.id says {wanted:032x}: name another folder with --data, or set cluster.id to {found:032x}"
+        "the data folder belongs to cluster {found:032x}, but cluster.id is {wanted:032x}; name another folder with --data, or set cluster.id to {found:032x}"
     )]
     Foreign {
         /// Cluster id in the folder.

@@ -210,7 +210,7 @@ impl NodeRoles {
         if let (Some(_), Some(ingester)) = (&self.others, &self.ingester)
             && let Err(status) = ingester.drain(limit).await
         {
-            tracing::warn!(error = %status, "not all leads went to others, they will elect");
+            tracing::warn!(error = %status, "failed to transfer all leaderships, other members will elect leaders");
         }
     }
 
@@ -232,15 +232,15 @@ impl NodeRoles {
         if let Some(others) = self.others.take()
             && let Err(late) = self.clock.timeout(ending.for_leave(), others.leave()).await
         {
-            tracing::warn!(%late, "others may not have heard that this node leaves, they will miss it");
+            tracing::warn!(%late, "failed to announce the leave in time, other nodes will detect the loss");
         }
         // Tasks that do not end on request are aborted, and release their resources afterwards.
         let ended = self.tasks.shutdown(ending.for_remainder() / 2).await;
         if !ended.unfinished.is_empty() {
-            tracing::warn!(tasks = ?ended.unfinished, "tasks did not end");
+            tracing::warn!(tasks = ?ended.unfinished, "aborted unfinished tasks");
         }
         if let Err(late) = self.clock.timeout(ending.for_remainder(), self.end_groups()).await {
-            tracing::warn!(%late, "groups were left; what was acknowledged is in the log");
+            tracing::warn!(%late, "raft groups did not stop in time, acknowledged data is in the log");
         }
         self.close_log();
         kept
@@ -280,7 +280,7 @@ impl NodeRoles {
             biased;
             cut = ingester.flush_all(&self.clock, ending.for_leave()) => cut.map(drop),
             failed = self.health.wait_until_failing(&self.clock) => Err(failed),
-            () = haste.notified() => Err(Status::new(ErrorCode::Cancelled, "told to hurry")),
+            () = haste.notified() => Err(Status::new(ErrorCode::Cancelled, "forced shutdown requested")),
         };
         cut.or_else(|why| self.health.check_unflushed(&why))
     }
@@ -330,7 +330,7 @@ fn serve_when_heard(
             () = heard(&client, &clock) => readiness.serve(check),
         }
     };
-    tasks.spawn("first word of the catalogue", first)?;
+    tasks.spawn("first catalog response", first)?;
     Ok(())
 }
 
@@ -338,7 +338,7 @@ fn serve_when_heard(
 /// profiles nor list blocks, so every request would fail.
 async fn heard(client: &MetastoreClient, clock: &Clock) {
     while let Err(error) = client.voters().await {
-        tracing::warn!(%error, "not ready: the catalogue does not answer yet");
+        tracing::warn!(%error, "not ready, waiting for a response of the catalog");
         clock.sleep(CATALOG_RETRY_INTERVAL).await;
     }
 }

@@ -289,14 +289,14 @@ impl HeadMetadata {
 /// Returns the message about profiles that retention removed.
 fn removed_by_age(ProfileTimeRange { first, last }: ProfileTimeRange) -> String {
     let [first, last] = [first, last].map(Timestamp::from_nanos);
-    format!("profiles from {first} to {last} were removed by age (setting retention)")
+    format!("profiles from {first} to {last} were removed by retention (retention_period)")
 }
 
 /// Returns the message about shards with unreadable rows.
 fn without(partial: &[ShardId]) -> Option<String> {
     let first = partial.first()?;
     Some(format!(
-        "{} shards have no majority of members or were given up, the first is {first}: profiles of theirs that lie in no block are left out",
+        "{} shards have no majority of members or were abandoned, the first is {first}; their unflushed profiles are left out",
         partial.len()
     ))
 }
@@ -322,18 +322,18 @@ fn data_loss_warnings(
     }
     let said = [
         (lost > 0).then(|| {
-            format!("{lost} acknowledged batches of profiles were lost to damage of the disk; some may belong here")
+            format!("{lost} acknowledged batches of profiles were lost to disk damage; the result may lack some of them")
         }),
         (unlisted > 0).then(|| {
-            format!("{unlisted} acknowledged batches of profiles lie in blocks that the catalogue lost to damage; some may belong here")
+            format!("{unlisted} acknowledged batches of profiles are in blocks that the catalog lost to damage; the result may lack some of them")
         }),
         (unknown > 0)
-            .then(|| format!("the log was damaged in {unknown} places, and it is not known what they held")),
+            .then(|| format!("the log was damaged in {unknown} places with unknown contents")),
         (abandoned > 0).then(|| {
-            format!("{abandoned} shards were abandoned with profiles that lie in no block; some may belong here")
+            format!("{abandoned} shards were abandoned with unflushed profiles; the result may lack some of them")
         }),
         ids.then(|| {
-            "ids of profiles were lost to damage, so that profiles that were sent again since may count twice".to_owned()
+            "profile ids were lost to damage; profiles that clients have retried since may count twice".to_owned()
         }),
     ];
     said.into_iter().flatten().chain(silent.iter().cloned()).collect()

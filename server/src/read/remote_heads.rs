@@ -218,7 +218,7 @@ impl RemoteHeads {
                     .timeout(LEADER_PROBE_TIMEOUT, self.ask_one(node, one, tenant, &Bytes::new(), None))
                     .await;
                 let answered = asked.unwrap_or_else(|late| {
-                    Err(Status::new(ErrorCode::Deadline, format!("node {node} did not answer: {late}")))
+                    Err(Status::new(ErrorCode::Deadline, format!("node {node} did not respond: {late}")))
                 });
                 match self.settle(call, one.to_vec(), answered, &mut HeadMetadata::default()) {
                     Ok(unanswered) if unanswered.is_empty() => return true,
@@ -361,7 +361,7 @@ impl RemoteHeadDeps {
                 () = asking.probe_until_led(&permit, &tenant) => {}
             }
         };
-        if let Err(error) = self.tasks.spawn("probe of a shard without a leader", probing) {
+        if let Err(error) = self.tasks.spawn("leader probe", probing) {
             tracing::debug!(shard = id, %error, "failed to start a probe, will retry on the next query");
         }
     }

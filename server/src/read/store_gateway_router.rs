@@ -255,7 +255,7 @@ impl StoreGatewayRouter {
         match said {
             Ok(whole) => self.with_others(tried, whole, &blocks, question).await,
             Err(ResultStreamError::Remote(why)) if may_pass(&why) => {
-                tracing::debug!(node, error = %why, "a gateway did not answer, another one is asked");
+                tracing::debug!(node, error = %why, "store-gateway did not respond, trying another one");
                 next().await
             }
             Err(why) => Err(why.into_status()),
@@ -461,9 +461,9 @@ fn remote_times(result: &wire::BlocksResult) -> RemoteTimes {
 fn unread(block: BlockId, why: Status) -> UnreadableBlock {
     match UnreadableBlock::is_transient(&why) {
         true => {
-            tracing::warn!(%block, error = %why, "a block cannot be read now, an answer goes on without it")
+            tracing::warn!(%block, error = %why, "block is temporarily unreadable, query continues without the block")
         }
-        false => tracing::error!(%block, error = %why, "a block is damaged, an answer goes on without it"),
+        false => tracing::error!(%block, error = %why, "block is damaged, query continues without the block"),
     }
     UnreadableBlock { block: block.to_string(), why }
 }

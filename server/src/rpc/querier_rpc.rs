@@ -35,7 +35,7 @@ const QUERIER_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Maximum bytes of one frame of a response.
 const MAX_FRAME_BYTES: usize = 1 << 20;
 /// Hints for clients if a query or a record is gone.
-const RESTART_QUERY_HINT: &str = "start the query again";
+const RESTART_QUERY_HINT: &str = "restart the query";
 const RERECORD_QUERY_HINT: &str = "record another query";
 
 /// Client of the other queriers.
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(
             gone.message,
             "00000000-0000-0003-0000-000000000001 was stored on node 0000000000000003, which has left the cluster; \
-             start the query again"
+             restart the query"
         );
         for (code, expected) in [
             (ErrorCode::Deadline, ErrorCode::Unavailable),

@@ -33,7 +33,7 @@ pub async fn profile(query: &str, door: &RequestBudget) -> Result<Vec<u8>, Statu
         |error| Status::new(ErrorCode::Unavailable, format!("this process cannot be sampled now: {error}"));
     let Some(mut sampler) = StackSampler::start().map_err(failed)? else {
         let message = format!(
-            "another profile of this process is being taken, for at most {MAX_SECONDS} s; retry after it"
+            "another profile of this process is being taken, for at most {MAX_SECONDS} s; retry afterwards"
         );
         return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(BUSY_RETRY_AFTER));
     };
@@ -69,7 +69,7 @@ fn encode(stacks: &StackCounts, time_nanos: i64, duration: Duration) -> Vec<u8> 
     header.time_nanos = time_nanos;
     header.duration_nanos = duration.as_nanos() as i64;
     if stacks.lost > 0 {
-        header.comments.push(format!("{} samples came too fast and are not in here", stacks.lost));
+        header.comments.push(format!("{} samples were dropped because they arrived too fast", stacks.lost));
     }
     let addresses: HashSet<usize> = stacks.iter().flat_map(|(stack, _)| call_addresses(stack)).collect();
     let modules = if stacks.is_empty() { Vec::new() } else { sampler::modules() };

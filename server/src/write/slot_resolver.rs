@@ -35,7 +35,9 @@ impl SlotResolver {
         let limit = self.overrides.for_tenant(tenant).max_profile_size_bytes;
         let read = move || pprof::time_nanos(&pprof::inflate(&sent, limit.as_usize())?);
         let read = self.compute.run_as(CpuActivity::HttpBody, read).await;
-        let own = read.map_err(|error| Status::new(error.code(), format!("not placed: {error}")))?;
+        let own = read.map_err(|error| {
+            Status::new(error.code(), format!("failed to resolve the slot of the profile: {error}"))
+        })?;
         let time = resolve_profile_time(own.unwrap_or_default(), upload.time_nanos);
         Ok(if time != 0 { time } else { upload.received_nanos })
     }

@@ -105,7 +105,7 @@ impl ShardWriter for WriteRouter {
                 break;
             }
         }
-        let unplaced = || Err(later("it is not known yet which shards there are"));
+        let unplaced = || Err(later("no slot table received from the metastore yet"));
         answers.into_iter().map(|answer| answer.unwrap_or_else(unplaced)).collect()
     }
 }
@@ -155,7 +155,7 @@ impl WriteRouter {
     /// Stores a batch and retries with the current leader of its shard.
     async fn store(&self, tenant: &TenantId, batch: SlotBatch, until: Duration) -> BatchResult {
         let mut answers: Vec<Option<Result<StoredProfile, Status>>> = vec![None; batch.uploads.len()];
-        let mut why = later("no shard takes profiles of this slot");
+        let mut why = later("no shard serves this slot");
         for attempt in 0.. {
             if let Some(shard) = self.views.current().serving_shard(batch.slot).cloned() {
                 let node = self.leaders.candidate(&shard, attempt);
@@ -263,7 +263,7 @@ fn ended(batch: SlotBatch, answers: Vec<Option<Result<StoredProfile, Status>>>, 
 
 /// Returns the error that asks the client to retry.
 fn later(why: &str) -> Status {
-    Status::new(ErrorCode::Unavailable, format!("{why}; send it again")).with_retry_after(BUSY_RETRY_AFTER)
+    Status::new(ErrorCode::Unavailable, format!("{why}; retry")).with_retry_after(BUSY_RETRY_AFTER)
 }
 
 fn translated(stored: athanor_ingester::StoredUpload) -> StoredProfile {

@@ -37,7 +37,7 @@ pub struct Storm {
     pub whole: AtomicUsize,
     /// Those that said which blocks they lack.
     pub partial: AtomicUsize,
-    /// Those that said of shards that these did not answer: where the machine is busy, their leads move.
+    /// Those that said of shards that these did not respond: where the machine is busy, their leads move.
     pub silent: AtomicUsize,
     /// Questions that were refused, and may be asked again.
     pub refused: AtomicUsize,
@@ -86,7 +86,7 @@ impl Asker {
                 one(partial);
             }
             Ok(warnings) => {
-                assert!(warnings.join("\n").contains("did not answer"), "{call}: {warnings:?}");
+                assert!(warnings.join("\n").contains("did not respond"), "{call}: {warnings:?}");
                 one(silent);
             }
             Err(status) => {

@@ -280,7 +280,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     // Who cannot be reached now may be later.
     cluster.partition("a", "b");
     let said = refused(&cluster, a, &id, 503).await;
-    assert!(said.contains("retry, or start the query again"), "{said}");
+    assert!(said.contains("retry, or restart the query"), "{said}");
     cluster.heal_network();
     let healed = async {
         while poll(a, "acme", &id).status != 200 {
@@ -296,7 +296,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     let id = begin(b, "acme");
     cluster.stop("b").await.unwrap();
     let said = refused(&cluster, c, &id, 404).await;
-    assert!(said.contains("which has left the cluster; start the query again"), "{said}");
+    assert!(said.contains("which has left the cluster; restart the query"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

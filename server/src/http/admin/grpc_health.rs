@@ -35,7 +35,7 @@ const HEALTH_SERVICES: [&str; 7] = [
 pub fn check(hall: &HttpState, service: &str) -> Result<HealthCheckResponse, Status> {
     match status(hall, service) {
         ServingStatus::ServiceUnknown => {
-            Err(Status::new(ErrorCode::NotFound, format!("there is no service {service:?}")))
+            Err(Status::new(ErrorCode::NotFound, format!("unknown service {service:?}")))
         }
         known => Ok(HealthCheckResponse { status: known.into() }),
     }
@@ -114,9 +114,9 @@ impl HealthWatch {
             let left = self.until.map(|until| until.saturating_sub(clock.monotonic()));
             let ended = tokio::select! {
                 () = self.changes.next(clock) => None,
-                () = hall.services.stop.cancelled() => Some(Status::new(ErrorCode::Unavailable, "the server stops")),
+                () = hall.services.stop.cancelled() => Some(Status::new(ErrorCode::Unavailable, "server is shutting down")),
                 () = clock.sleep(left.unwrap_or(Duration::MAX)), if left.is_some() => {
-                    Some(Status::new(ErrorCode::Deadline, "the time that the client gave is over"))
+                    Some(Status::new(ErrorCode::Deadline, "client deadline exceeded"))
                 }
             };
             if let Some(status) = ended {

@@ -182,8 +182,8 @@ async fn in_time<T>(
     let wait = wait.map_or(longest, |wait| wait.min(longest));
     let late = |elapsed: TimeoutElapsed| {
         let message = format!(
-            "the file was {elapsed}, by the client's deadline or limits.debuginfo_upload_timeout: send it over a faster \
-             connection, or raise the limit"
+            "debug information upload failed: {elapsed}, by the client's deadline or limits.debuginfo_upload_timeout; use a \
+             faster connection or raise the limit"
         );
         let status = Status::new(ErrorCode::Deadline, message).with_reason("debuginfo_too_slow");
         debuginfo.record_refusal(&status);

@@ -20,7 +20,7 @@ use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 use crate::http::unary::deadline;
 
-const NOT_FOUND_MESSAGE: &str = "there is nothing at this path: profiles go to /ingest and /push.v1.PusherService/Push, and / \
+const NOT_FOUND_MESSAGE: &str = "path not found: send profiles to /ingest or /push.v1.PusherService/Push; / \
 lists services\n";
 
 /// Returns the response for an unknown path.

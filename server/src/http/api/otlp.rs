@@ -99,7 +99,8 @@ fn packing(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Status> {
         Some(b"zstd") => Ok(Some(ContentEncoding::Zstd)),
         Some(other) => {
             let other = String::from_utf8_lossy(other);
-            let message = format!("unknown compression {other:?}: gzip, zstd and identity are known");
+            let message =
+                format!("unknown compression {other:?}: supported encodings are gzip, zstd and identity");
             Err(Status::new(ErrorCode::Invalid, message).with_reason("unsupported_encoding"))
         }
     }

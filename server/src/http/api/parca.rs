@@ -24,8 +24,8 @@ use crate::http::routes::state::HttpState;
 use crate::http::unary;
 
 /// Error for agents that send Arrow columns. An agent then falls back to its other formats, if it has any.
-const ARROW_REFUSAL: &str = "this server takes profiles of Parca by WriteRaw, as pprof, and not in columns of Arrow: let the agent send \
-OpenTelemetry profiles instead, or use one that calls WriteRaw";
+const ARROW_REFUSAL: &str = "profiles of Parca in Arrow columns are not supported; let the agent send \
+OpenTelemetry profiles instead, or use an agent that sends pprof with WriteRaw";
 
 /// Adds the routes of the profile store.
 pub(in crate::http) fn routes(router: Router, hall: &Arc<HttpState>) -> Router {

@@ -104,8 +104,8 @@ impl WebPolicy {
             return Ok(());
         }
         let message = format!(
-            "the request is for the host {host:?}, and this server listens on loopback only: ask for localhost or 127.0.0.1, or \
-             add the name to allowed_hosts"
+            "host {host:?} is refused, because this server listens on loopback only; use localhost or 127.0.0.1, or \
+             add the host to allowed_hosts"
         );
         Err(Status::new(ErrorCode::PermissionDenied, message).with_reason("unknown_host"))
     }
@@ -128,8 +128,8 @@ impl WebPolicy {
         }
         let from = origin.map_or_else(|| "another site".to_owned(), |origin| format!("{origin:?}"));
         let message = format!(
-            "a web page of {from} sent this request, and pages of others may not write here: add its host to allowed_hosts if \
-             it is yours"
+            "write request from a web page of {from} is refused, because its origin is foreign; add its host to \
+             allowed_hosts if you trust the page"
         );
         Err(Status::new(ErrorCode::PermissionDenied, message).with_reason("foreign_origin"))
     }

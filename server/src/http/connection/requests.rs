@@ -75,8 +75,8 @@ impl ConnectionRequests {
             return Ok(slot);
         }
         let message = format!(
-            "{open} requests are open, {own} of them on this connection, the limit is {limit} (max_requests), and a connection \
-             with many open requests is refused first; send it again later"
+            "{open} requests are open, {own} of them on this connection, the limit is {limit} (max_requests); \
+             connections with many open requests are rejected first; retry later"
         );
         Err(Status::new(ErrorCode::Exhausted, message)
             .with_reason("too_many_requests")

@@ -72,7 +72,7 @@ async fn run_stream(stream: impl Future<Output = ()>, progress: Arc<SendProgress
             return if stream.is_none() { Poll::Ready(()) } else { Poll::Pending };
         }
         ready!(timer.poll_stall(context, &progress));
-        tracing::debug!(timeout = ?SEND_TIMEOUT, "closed a stream whose client reads nothing");
+        tracing::debug!(timeout = ?SEND_TIMEOUT, "closed a stream, the client stopped reading");
         if stream.is_none() {
             // The last bytes of a finished stream are stuck, so there is no stream left to reset.
             close.cancel();

@@ -66,11 +66,14 @@ impl RequestMessages {
         let flag = self.came[0];
         let length = u32::from_be_bytes([self.came[1], self.came[2], self.came[3], self.came[4]]) as usize;
         if flag > 1 {
-            let message = format!("a message begins with flag {flag}, known are 0 and 1");
+            let message = format!("message prefix has flag {flag}, must be 0 or 1");
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         if flag == 1 && !self.gzip {
-            return Err(Status::new(ErrorCode::Internal, "a compressed message without grpc-encoding"));
+            return Err(Status::new(
+                ErrorCode::Internal,
+                "message is compressed, but header grpc-encoding is missing",
+            ));
         }
         if length as u64 > self.limit.get() {
             return Err(self.too_large(length));
@@ -84,12 +87,17 @@ impl RequestMessages {
             return Ok(Some(message));
         }
         if !message.starts_with(&[0x1f, 0x8b]) {
-            return Err(Status::new(ErrorCode::Invalid, "a message is said to be gzip and is not"));
+            return Err(Status::new(
+                ErrorCode::Invalid,
+                "message is declared as gzip but has another format",
+            ));
         }
         match inflate(&message, self.limit.as_usize()) {
             Ok(plain) => Ok(Some(plain.into())),
             Err(DecodeError::OverLimit { seen, .. }) => Err(self.too_large(seen)),
-            Err(error) => Err(Status::new(ErrorCode::Invalid, format!("a compressed message: {error}"))),
+            Err(error) => {
+                Err(Status::new(ErrorCode::Invalid, format!("failed to decompress the message: {error}")))
+            }
         }
     }
 
@@ -105,7 +113,8 @@ impl RequestMessages {
     }
 
     fn cut(&self, wanted: usize) -> Status {
-        let message = format!("the call ends within a message: {} bytes of {wanted} came", self.came.len());
+        let message =
+            format!("the body ends within a message: received {} bytes of {wanted}", self.came.len());
         Status::new(ErrorCode::Invalid, message)
     }
 

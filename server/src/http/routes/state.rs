@@ -68,7 +68,8 @@ impl HttpServices {
     /// Returns the distributor, or an error on nodes without it.
     pub(in crate::http) fn distributor(&self) -> Result<&Distributor, Status> {
         let nobody = || {
-            let message = "this node takes no profiles; send them to one whose target is distributor or all";
+            let message =
+                "this node is not a distributor; send profiles to a node with target distributor or all";
             Status::new(ErrorCode::Unimplemented, message)
         };
         self.distributor.as_ref().ok_or_else(nobody)
@@ -77,8 +78,7 @@ impl HttpServices {
     /// Returns the debug information service, or an error on nodes without it.
     pub(in crate::http) fn debuginfo(&self) -> Result<&DebuginfoService, Status> {
         let nobody = || {
-            let message =
-                "this node takes no debug information; send it to one whose target is distributor or all";
+            let message = "this node is not a distributor; send debug information to a node with target distributor or all";
             Status::new(ErrorCode::Unimplemented, message)
         };
         self.debuginfo.as_ref().ok_or_else(nobody)
@@ -101,7 +101,7 @@ impl HttpServices {
 }
 
 fn no_queries() -> Status {
-    let message = "this node answers no queries; ask one whose target is querier or all";
+    let message = "this node is not a querier; send queries to a node with target querier or all";
     Status::new(ErrorCode::Unimplemented, message)
 }
 

@@ -42,7 +42,7 @@ pub fn restrict(data: &Path) {
     } else {
         tracing::warn!(
             folder = %data.display(),
-            "other users may open the data folder, which also holds files that are not the server's: give it a folder of its own"
+            "data folder is accessible to other users and contains foreign files; give the server a separate folder"
         );
     }
 }
@@ -86,7 +86,7 @@ fn is_own(data: &Path) -> bool {
 
 fn close(folder: &Path) {
     if let Err(error) = fs::set_permissions(folder, Permissions::from_mode(OWNER_ONLY_MODE)) {
-        tracing::warn!(folder = %folder.display(), %error, "other users may open this folder of the data folder: chmod 700");
+        tracing::warn!(folder = %folder.display(), %error, "failed to restrict access to a folder of the data folder; run chmod 700");
     }
 }
 
