@@ -118,8 +118,8 @@ pub enum CommandError {
     Tombstoned(BlockId),
     /// A block to restore is not among the expired blocks.
     #[error(
-        "block {0} is not expired, or its objects are being removed already; `athanor retention status` lists what can \
-         be restored"
+        "block {0} is not expired, or its objects are being removed already; `athanor retention status` lists the \
+         restorable blocks"
     )]
     NotExpired(BlockId),
     /// The time in a block's id is too far from now: its tombstone may have expired.
@@ -417,7 +417,7 @@ pub enum CommandError {
     /// The named table is not the proposed one.
     #[error(
         "table {version} is not proposed, {}; read the proposed table from the catalog",
-        pending.map_or_else(|| "nor is any other".to_owned(), |pending| format!("table {pending} is"))
+        pending.map_or_else(|| "no table is".to_owned(), |pending| format!("table {pending} is"))
     )]
     TableNotPending {
         /// Version of the named table.
@@ -448,10 +448,10 @@ pub enum CommandError {
         latest: Option<i64>,
     },
     /// The settings differ from those that the command expects.
-    #[error("the settings were changed concurrently; read them again")]
+    #[error("the settings were changed concurrently; read the current settings and retry")]
     SettingsChanged,
     /// The document's text differs from the text that the command expects.
-    #[error("document {name:?} was changed concurrently; read it again")]
+    #[error("document {name:?} was changed concurrently; read the current document and retry")]
     DocumentChanged {
         /// Name of the document.
         name: String,
@@ -485,7 +485,7 @@ impl LimitedResource {
     fn remedy(self) -> &'static str {
         match self {
             Self::Shards => "wait until retired ones expire",
-            Self::Tables => "expire those of times that no accepted profile has",
+            Self::Tables => "expire tables older than every accepted profile",
             Self::Services => "remove the rates of idle services",
             Self::DataLossRecords => "clear old ones",
             Self::Voters => "remove one first",
@@ -523,7 +523,7 @@ impl fmt::Display for PhaseTransition {
                 "only a sealing shard seals; request its seal first, or reconcile its ids if it is lost"
             }
             Self::MarkLost => {
-                "only a shard whose successor is not open yet can be lost; abandon it if it is gone for good"
+                "only a shard whose successor is not open yet can be lost; abandon the shard if its log is permanently lost"
             }
             Self::Reconcile => "only a lost shard reconciles its ids; continue as its phase requires",
             Self::Abandon => "only a lost or sealed shard can be abandoned; request its seal or mark it lost first",
@@ -534,7 +534,7 @@ impl fmt::Display for PhaseTransition {
             Self::AdvanceWatermark => {
                 "only the watermark of open, sealing and sealed shards advances; a lost shard has to reconcile its ids first"
             }
-            Self::LogFence => "only opening, open and sealing shards log fences; this one needs none",
+            Self::LogFence => "only opening, open and sealing shards log fences; shards in other phases need none",
         })
     }
 }

@@ -52,7 +52,7 @@ impl BlockSet {
     pub(in crate::state) fn check_tenant_counts(&self) -> Result<(), String> {
         match self.by_id.clone().into_iter().collect::<Self>().blocks_of_tenant == self.blocks_of_tenant {
             true => Ok(()),
-            false => Err("tenants are not counted as the blocks name them".to_owned()),
+            false => Err("tenant counts differ from the tenants of the blocks".to_owned()),
         }
     }
 }

@@ -200,7 +200,7 @@ impl fmt::Display for ReplaceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LogRanges => {
-                f.write_str("its log ranges differ; name the ranges of all inputs, joined and in order")
+                f.write_str("its log ranges differ; list the ranges of all inputs, joined and in order")
             }
             Self::Level(level) => {
                 write!(f, "its level is not {level}, one above the highest level of its inputs")
@@ -211,7 +211,7 @@ impl fmt::Display for ReplaceMismatch {
             }
             Self::TenantCoverage(tenant) => write!(
                 f,
-                "rows of tenant {tenant} would be in no output or in two, or there are none; write each tenant's rows to one output"
+                "tenant {tenant} is not in exactly one output, or not in the inputs; write each tenant's rows to one output"
             ),
             Self::ProfileTimes(tenant) => write!(
                 f,
@@ -219,17 +219,17 @@ impl fmt::Display for ReplaceMismatch {
             ),
             Self::ProfileCount(tenant) => write!(
                 f,
-                "it has more profiles of tenant {tenant} than its inputs, or none; merge only rows of the inputs"
+                "its number of profiles of tenant {tenant} is 0 or above that of its inputs; merge only rows of the inputs"
             ),
             Self::SampleCount => {
                 f.write_str("the outputs have more samples than the inputs; merge only rows of the inputs")
             }
             Self::LostEntries => f.write_str(
-                "the outputs name another number of lost entries than the inputs; name their sum once",
+                "the lost entries of the outputs differ from those of the inputs; record their sum in one output",
             ),
             Self::OverlapsBlock(other) => write!(
                 f,
-                "block {other} stays and holds rows of the same ranges and tenants; merge it as well"
+                "block {other} is not an input but holds rows of the same ranges and tenants; merge block {other} as well"
             ),
         }
     }

@@ -93,7 +93,7 @@ pub enum CatalogRecoveryError {
     /// A predecessor has ended, but no report names the last index.
     #[error(
         "shard {successor} copied all ids of shard {shard}, but no node reports the last index of that shard's log; start \
-         most of the nodes that have the log, or exclude all of them as gone for good"
+         most of the nodes that have the log, or exclude all of them as permanently lost"
     )]
     Unsealed {
         /// Id of the predecessor.
