@@ -444,7 +444,7 @@ fn decode_voter(voter: wire::Voter) -> VoterInfo {
 }
 
 fn not_a_voter_error() -> AttemptError {
-    Status::new(ErrorCode::NotFound, "this node does not vote").into()
+    Status::new(ErrorCode::NotFound, "this node is not a metastore voter").into()
 }
 
 fn empty_response_error() -> AttemptError {

@@ -22,13 +22,13 @@ const MAX_WINDOW_LOG: u32 = 23;
 /// Reason why a value could not be compressed or decompressed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompressionError {
-    #[error("the answer has {seen} packed, the limit is {}; ask for a shorter time", ByteSize::bytes(MAX_COMPRESSED_BYTES as u64))]
+    #[error("compressed response has {seen}, the limit is {}; request a shorter time range", ByteSize::bytes(MAX_COMPRESSED_BYTES as u64))]
     TooLarge { seen: ByteSize },
-    #[error("what came has more than {limit} unpacked, the limit; ask for less")]
+    #[error("decompressed data has more than {limit}, the limit; request less data")]
     TooLong { limit: ByteSize },
-    #[error("what came was not packed by a version that this one knows: {0}")]
+    #[error("decompressed data cannot be decoded by this version: {0}")]
     Unknown(#[from] serde_json::Error),
-    #[error("what came is damaged: {0}")]
+    #[error("compressed data is damaged: {0}")]
     Damaged(#[from] std::io::Error),
 }
 

@@ -135,7 +135,7 @@ pub async fn decide_bootstrap(log: &Log, deciding: &BootstrapDeps) -> Result<Gro
         };
         let now = clock.monotonic();
         if logged.is_none_or(|logged| now >= logged + BOOTSTRAP_LOG_INTERVAL) {
-            tracing::info!("catalog bootstrap waits for {why}");
+            tracing::info!("catalog bootstrap is waiting for {why}");
             logged = Some(now);
         }
         clock.sleep(BOOTSTRAP_POLL_INTERVAL).await;

@@ -69,7 +69,7 @@ impl VoterMaintenance {
         tasks.spawn("catalog log", async move { voter.compact_periodically(token).await })?;
         let reading = self.clone();
         let token = tasks.shutdown_token();
-        tasks.spawn("clocks of the catalog's voters", async move { reading.read_clocks(&token).await })?;
+        tasks.spawn("catalog voter clocks", async move { reading.read_clocks(&token).await })?;
         let token = tasks.shutdown_token();
         tasks.spawn("catalog snapshots", async move { self.upload_snapshots(&token).await })?;
         Ok(())

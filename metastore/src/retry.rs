@@ -120,7 +120,7 @@ impl<'a> VoterAttempts<'a> {
         let limit = format_duration(self.limit);
         let message = if self.tried.is_empty() {
             format!(
-                "no metastore voter was found within {limit}: gossip tells of no node with the role metastore; \
+                "no metastore voter was found within {limit}: gossip lists no node with the role metastore; \
                  start one, or check cluster.seed_nodes"
             )
         } else {

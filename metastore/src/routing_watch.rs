@@ -34,7 +34,7 @@ impl RoutingWatch {
         let shared = Arc::clone(client.shared());
         let token = tasks.shutdown_token();
         let following = Arc::clone(&shared);
-        tasks.spawn("catalog views", async move {
+        tasks.spawn("catalog routing watch", async move {
             tokio::select! {
                 biased;
                 () = token.cancelled() => {}
@@ -98,7 +98,7 @@ impl MetastoreClientShared {
 
     async fn follow_local(&self) -> Status {
         let Some(local) = &self.reach.local else {
-            return Status::new(ErrorCode::NotFound, "this node does not vote");
+            return Status::new(ErrorCode::NotFound, "this node is not a metastore voter");
         };
         let mut sightings = ViewStream::from_revision(local.clone(), self.known.view().revision);
         loop {

@@ -126,7 +126,7 @@ impl MetastoreServer {
     ) -> Result<wire::ProposeResponse, Status> {
         let Ok(_room) = self.forwarded.try_acquire() else {
             let message =
-                format!("{MAX_FORWARDED_PROPOSALS} proposals wait for the leader, the limit; try again");
+                format!("{MAX_FORWARDED_PROPOSALS} proposals are waiting for the leader, the limit; retry");
             return Err(Status::new(ErrorCode::Exhausted, message));
         };
         let RpcClient { peers, handshake } = &self.deps.remote;
@@ -317,7 +317,7 @@ impl MetastoreService for MetastoreServer {
         let wire::WatchRoutingRequest { header, known_revision } = request.into_inner();
         self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
         let room = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_| {
-            let message = format!("{MAX_WATCHERS} nodes watch this voter, the limit; watch another");
+            let message = format!("{MAX_WATCHERS} nodes watch this voter, the limit; watch another voter");
             status_codec::to_grpc(&Status::new(ErrorCode::Exhausted, message))
         })?;
         Ok(Response::new(self.clone().view_updates(known_revision, room)))

@@ -79,17 +79,17 @@ struct SnapshotManifest {
 /// Reason why a snapshot in the bucket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SnapshotError {
-    #[error("it is damaged: {0}")]
+    #[error("snapshot is damaged: {0}")]
     Damaged(&'static str),
-    #[error("it has format {0}, this version reads format {SNAPSHOT_FORMAT}")]
+    #[error("snapshot has format {0}, this version reads format {SNAPSHOT_FORMAT}")]
     Format(u32),
-    #[error("it belongs to cluster {0}")]
+    #[error("snapshot belongs to cluster {0}")]
     Foreign(String),
     #[error(transparent)]
     Packed(#[from] CompressionError),
-    #[error("its state cannot be decoded: {0}")]
+    #[error("snapshot state cannot be decoded: {0}")]
     State(#[from] serde_json::Error),
-    #[error("its state is contradictory: {0}")]
+    #[error("snapshot state is contradictory: {0}")]
     Contradictory(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -218,7 +218,9 @@ impl SnapshotStore {
             return Err(SnapshotError::Foreign(head.cluster));
         }
         if head.index != index || head.bytes > MAX_SNAPSHOT_BYTES {
-            return Err(SnapshotError::Damaged("its index or its size is another"));
+            return Err(SnapshotError::Damaged(
+                "index differs from the object key, or size exceeds the limit",
+            ));
         }
         let mut packed = Vec::from(data);
         for part in 0..head.parts {
@@ -228,7 +230,7 @@ impl SnapshotStore {
             }
         }
         if packed.len() as u64 != head.bytes || format!("{:016x}", xxh3_64(&packed)) != head.sum {
-            return Err(SnapshotError::Damaged("its sum is another"));
+            return Err(SnapshotError::Damaged("size or checksum does not match"));
         }
         let state = CatalogState::decode(&decompress(&packed, MAX_DECOMPRESSED_SNAPSHOT_BYTES)?)?;
         state.check().map_err(SnapshotError::Contradictory)?;
@@ -237,7 +239,7 @@ impl SnapshotStore {
 }
 
 fn parse_manifest(object: &Bytes) -> Result<(SnapshotManifest, Bytes), SnapshotError> {
-    let bad = SnapshotError::Damaged("it does not begin as one");
+    let bad = SnapshotError::Damaged("invalid snapshot header");
     let Some(length) = object.get(8..12).filter(|_| object[..8] == SNAPSHOT_MAGIC) else { return Err(bad) };
     let length = length.iter().rev().fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
     match object.get(12..12 + length.min(MAX_MANIFEST_BYTES + 1)) {
@@ -310,7 +312,7 @@ mod tests {
         shelf.store.create(&ObjectKey::SnapshotPart { index: 12, part: 0 }, vec![0].into()).await.unwrap();
         let (found, highest, skipped) = shelf.newest_readable().await.unwrap();
         assert_eq!((found.unwrap().index, highest), (5, 12));
-        let why = ["to cluster 00", "does not begin", "its sum", "no such object"];
+        let why = ["to cluster 00", "invalid snapshot header", "size or checksum", "no such object"];
         assert_eq!(skipped.len(), why.len(), "{skipped:?}");
         for (told, why) in skipped.iter().zip(why) {
             assert!(told.contains(why), "{told}");

@@ -127,7 +127,7 @@ impl MetastoreVoter {
         let voters = self.voters().len();
         if voters > 1 {
             let message = format!(
-                "the catalog has {voters} voters, whose clocks a majority decides; set the clocks of the others right"
+                "the catalog has {voters} voters, so the majority of their clocks decides; correct the clocks of the other voters"
             );
             return Err(Status::new(ErrorCode::Invalid, message));
         }
@@ -315,7 +315,7 @@ pub(crate) fn check_command_size(bytes: usize) -> Result<(), Status> {
         false => {
             let seen = ByteSize::bytes(bytes as u64);
             let message = format!(
-                "a command has {seen}, the limit is {MAX_COMMAND_SIZE}; propose it in parts, or name fewer blocks in it"
+                "catalog command has {seen}, the limit is {MAX_COMMAND_SIZE}; split the command, or name fewer blocks"
             );
             Err(Status::new(ErrorCode::TooLarge, message))
         }
@@ -348,7 +348,7 @@ impl Catalog for MetastoreVoter {
         };
         let (_, applied) = proposed.map_err(|error| CatalogError::Unavailable(Status::from_error(&error)))?;
         self.compact().await;
-        let unread = || Status::new(ErrorCode::Internal, "this voter cannot read what it has logged itself");
+        let unread = || Status::new(ErrorCode::Internal, "this voter cannot decode its own log entry");
         applied.ok_or_else(|| CatalogError::Unavailable(unread()))
     }
 
