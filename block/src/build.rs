@@ -145,7 +145,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     fn write_run(&mut self) -> Result<(), BlockError> {
-        let folder = (self.scratch)().map_err(BlockError::io("a run"))?;
+        let folder = (self.scratch)().map_err(BlockError::io("scratch folder of a run"))?;
         write_parts(folder.as_ref(), &self.id, &std::mem::take(&mut self.parts))?;
         self.runs.push(folder);
         self.held = 0;

@@ -78,7 +78,8 @@ pub fn merge_into(
     while blocks.len() > MERGE_FAN_IN {
         let mut merged = Vec::new();
         for round in blocks.chunks(MERGE_FAN_IN) {
-            let folder: Arc<dyn BlockFolder> = scratch().map_err(BlockError::io("a run"))?;
+            let folder: Arc<dyn BlockFolder> =
+                scratch().map_err(BlockError::io("scratch folder of a run"))?;
             merge_round(folder.as_ref(), &between, round, progress)?;
             merged.push(Block::open(folder)?);
         }
@@ -289,10 +290,8 @@ impl MergeInput {
         let (mut columns, left) = match self.columns.take() {
             Some(columns) => columns,
             None => {
-                let group = self
-                    .groups
-                    .next()
-                    .ok_or_else(|| BlockError::corrupt(SAMPLES_FILE, "it has too few rows"))?;
+                let group =
+                    self.groups.next().ok_or_else(|| BlockError::corrupt(SAMPLES_FILE, "too few rows"))?;
                 self.moments = TimestampReader::open(&self.table, group)?;
                 let requests = self.table.columns().requests;
                 (SampleReaders::open(&self.table, group, requests)?, self.table.rows(group)?)

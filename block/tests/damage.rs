@@ -111,7 +111,7 @@ fn with_a_copy_in_each_of_two_series() -> MemoryFolder {
 fn block_of_earlier_version_with_duplicates_merges_to_one_copy_each() {
     let folder = with_a_copy_in_each_of_two_series();
     let refused = read(&folder).unwrap_err().to_string();
-    assert!(refused.contains("two rows of one id"), "{refused}");
+    assert!(refused.contains("two rows have the same id"), "{refused}");
     replace(&folder, PROFILES_FILE, b"athanor.distinct_ids", b"athanor.distinct_idz");
     read(&folder).unwrap();
     let old = Block::open(Arc::new(folder)).unwrap();

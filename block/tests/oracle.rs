@@ -391,7 +391,7 @@ fn cut_mixed_missing_and_newer_blocks_are_refused_by_file_and_reason() {
     meta.format = FORMAT_VERSION + 1;
     newer.tamper(META_FILE, |bytes| *bytes = meta.encode());
     let said =
-        format!("the block has format {}, this program reads up to {FORMAT_VERSION}", FORMAT_VERSION + 1);
+        format!("block has format {}, this version reads formats up to {FORMAT_VERSION}", FORMAT_VERSION + 1);
     assert!(refusal(&newer).contains(&said), "{}", refusal(&newer));
 
     let missing = MemoryFolder::default();
@@ -497,5 +497,5 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
     assert_eq!(apart, read(&made(None, &origin).unwrap()));
     let nothing = BlockOrigin { inputs: Vec::new(), ..origin };
     let Err(refused) = made(None, &nothing) else { panic!("a block of level 1 is made of others") };
-    assert!(refused.to_string().contains("made of 0 blocks"), "{refused}");
+    assert!(refused.to_string().contains("0 input blocks"), "{refused}");
 }

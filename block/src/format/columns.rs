@@ -92,7 +92,7 @@ fn schema(file: &str, columns: OptionalColumns) -> String {
              required int32 samples; }"
         }
         INDEX_FILE => "message index { required int32 function; required binary service (UTF8); }",
-        other => unreachable!("{other} is none of the files of a block"),
+        other => unreachable!("{other} is not a file of a block"),
     }
     .to_owned()
 }
@@ -126,7 +126,7 @@ fn delta_columns(file: &str) -> &'static [&'static str] {
         MAPPINGS_FILE => &["mapping"],
         ROLLUP_FILE => &["series", "stack"],
         INDEX_FILE => &["function"],
-        other => unreachable!("{other} is none of the files of a block"),
+        other => unreachable!("{other} is not a file of a block"),
     }
 }
 
@@ -341,7 +341,7 @@ impl TableReader {
         let columns = OptionalColumns { requests, moments: has("timestamps") };
         let expected = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         if seen != &expected {
-            return Err(BlockError::corrupt(file, "its columns are not those of a block's file"));
+            return Err(BlockError::corrupt(file, "columns do not match the schema of the file"));
         }
         let announced = metadata.row_groups().iter().map(|group| group.num_rows().max(0) as u64);
         if announced.fold(0, u64::saturating_add) > bytes.saturating_mul(MAX_ROWS_PER_FILE_BYTE) {
@@ -365,7 +365,7 @@ impl TableReader {
     /// Returns the number of rows in one row group.
     pub(crate) fn rows(&self, group: usize) -> Result<usize, BlockError> {
         if group >= self.groups() {
-            return Err(BlockError::corrupt(self.file, format!("it has no row group {group}")));
+            return Err(BlockError::corrupt(self.file, format!("row group {group} does not exist")));
         }
         let rows = self.metadata.row_group(group).num_rows();
         usize::try_from(rows).map_err(|_| BlockError::corrupt(self.file, "a negative number of rows"))
@@ -417,7 +417,10 @@ impl TableReader {
         let mut definition = Vec::new();
         self.read_nested_column::<T>(group, column, &mut values, &mut repetition, &mut definition)?;
         if values.len() != rows {
-            return Err(BlockError::corrupt(self.file, format!("column {column} has not {rows} values")));
+            return Err(BlockError::corrupt(
+                self.file,
+                format!("column {column} does not have {rows} values"),
+            ));
         }
         Ok(values)
     }
@@ -474,7 +477,7 @@ pub(crate) fn catch_parquet_panic<T>(
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(BlockError::parquet(file)),
         Err(payload) => {
-            let why = format!("the Parquet reader gave up on it: {}", panic_message(&*payload));
+            let why = format!("the Parquet reader panicked: {}", panic_message(&*payload));
             Err(BlockError::corrupt(file, why))
         }
     }
@@ -482,7 +485,7 @@ pub(crate) fn catch_parquet_panic<T>(
 
 /// Index of a file in [`PARQUET_FILES`].
 pub(crate) fn file_index(file: &str) -> usize {
-    PARQUET_FILES.iter().position(|name| *name == file).expect("only files of a block are asked for")
+    PARQUET_FILES.iter().position(|name| *name == file).expect("only files of a block are requested")
 }
 
 #[cfg(test)]
@@ -494,7 +497,7 @@ mod tests {
         let error = catch_parquet_panic::<()>(SAMPLES_FILE, || panic!("index out of bounds")).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "samples.parquet contradicts itself: the Parquet reader gave up on it: index out of bounds"
+            "samples.parquet is inconsistent: the Parquet reader panicked: index out of bounds"
         );
     }
 }

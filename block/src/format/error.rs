@@ -18,7 +18,9 @@ pub enum BlockError {
         source: io::Error,
     },
     /// The length of a file differs from `meta.json`.
-    #[error("{file} has {seen} bytes, meta.json says {expected}: it is cut off or belongs to another block")]
+    #[error(
+        "{file} has {seen} bytes, meta.json lists {expected}; the file is truncated or belongs to another block"
+    )]
     Length {
         /// Name of the file.
         file: String,
@@ -29,7 +31,7 @@ pub enum BlockError {
     },
     /// Bytes of a page differ from the checksum.
     #[error(
-        "{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json says {expected:08x}"
+        "{file} is damaged within bytes {from}..{to}: its checksum is {seen:08x}, meta.json lists {expected:08x}"
     )]
     Damaged {
         /// Name of the file.
@@ -44,13 +46,13 @@ pub enum BlockError {
         expected: u32,
     },
     /// The contents of `meta.json` are invalid.
-    #[error("meta.json is not a block's: {why}")]
+    #[error("meta.json is invalid: {why}")]
     Meta {
         /// Reason for the rejection.
         why: String,
     },
     /// The block has a format that this version does not support.
-    #[error("the block has format {seen}, this program reads up to {known}: use a newer athanor")]
+    #[error("block has format {seen}, this version reads formats up to {known}; use a newer athanor")]
     NewerFormat {
         /// Format of the block.
         seen: u32,
@@ -58,7 +60,7 @@ pub enum BlockError {
         known: u32,
     },
     /// A table has valid checksums but contradictory contents.
-    #[error("{file} contradicts itself: {why}")]
+    #[error("{file} is inconsistent: {why}")]
     Corrupt {
         /// Name of the file.
         file: String,
@@ -74,7 +76,7 @@ pub enum BlockError {
         source: ParquetError,
     },
     /// A table has more rows than there are IDs.
-    #[error("a block holds at most {limit} {what}; build several")]
+    #[error("a block holds at most {limit} {what}; build several blocks")]
     TooLarge {
         /// Plural noun for the rows.
         what: &'static str,
@@ -82,7 +84,7 @@ pub enum BlockError {
         limit: usize,
     },
     /// The block has no rows of the tenant.
-    #[error("the block holds nothing of tenant {tenant}; it holds {known}")]
+    #[error("block has no rows of tenant {tenant}; its first tenants are {known}")]
     NoTenant {
         /// Tenant that was requested.
         tenant: String,

@@ -224,7 +224,8 @@ impl ChecksumReader {
     /// Reads bytes of the file. Whole pages are read and verified.
     pub(crate) fn read(&self, offset: u64, length: usize) -> Result<Bytes, BlockError> {
         let wanted = offset.checked_add(length as u64).filter(|&end| end <= self.meta.bytes);
-        let end = wanted.ok_or_else(|| BlockError::corrupt(self.name, "its footer points past its end"))?;
+        let end =
+            wanted.ok_or_else(|| BlockError::corrupt(self.name, "footer points past the end of the file"))?;
         let page = PAGE_BYTES as u64;
         let from = offset / page * page;
         let to = end.div_ceil(page).saturating_mul(page).min(self.meta.bytes).max(from);

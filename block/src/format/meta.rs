@@ -224,7 +224,7 @@ impl BlockMeta {
         let text = sealed.meta.get();
         let seen = checksum(text);
         if seen != sealed.checksum {
-            return Err(wrong(format!("its checksum is {seen}, it says {}", sealed.checksum)));
+            return Err(wrong(format!("checksum is {seen}, the recorded checksum is {}", sealed.checksum)));
         }
         let version: MetaVersion = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if version.format > FORMAT_VERSION {
@@ -244,7 +244,7 @@ impl BlockMeta {
     }
     /// Returns the metadata of a file.
     pub fn file(&self, name: &str) -> Result<&FileMeta, BlockError> {
-        self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("it does not list {name}") })
+        self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("file {name} is not listed") })
     }
     fn check(&self) -> Result<(), String> {
         if let Some(BlockOrigin { level, additional_ranges, inputs, .. }) = &self.origin {
@@ -257,12 +257,12 @@ impl BlockMeta {
                 let ranges = 1 + additional_ranges.len();
                 let inputs = inputs.len();
                 return Err(format!(
-                    "it is of level {level}, with {ranges} ranges of logs, and made of {inputs} blocks"
+                    "level {level} does not match {ranges} log ranges and {inputs} input blocks"
                 ));
             }
         }
         for name in PARQUET_FILES {
-            let file = self.files.get(name).ok_or_else(|| format!("it does not list {name}"))?;
+            let file = self.files.get(name).ok_or_else(|| format!("file {name} is not listed"))?;
             let pages = file.bytes.div_ceil(PAGE_BYTES as u64);
             if file.checksums.len() as u64 != pages {
                 let seen = file.checksums.len();
@@ -270,7 +270,7 @@ impl BlockMeta {
             }
         }
         if let Some(name) = self.files.keys().find(|name| !PARQUET_FILES.contains(&name.as_str())) {
-            return Err(format!("it lists {name:?}, which is no file of a block"));
+            return Err(format!("listed file {name:?} is not a file of a block"));
         }
         let mut next = TenantMeta::default();
         for tenant in &self.tenants {
@@ -283,7 +283,7 @@ impl BlockMeta {
                     || run.0.checked_add(run.1).is_none_or(|end| end > i32::MAX as u32)
                 {
                     return Err(format!(
-                        "tenant {:?} does not begin where the one before it ends",
+                        "tenant {:?} does not begin where the previous tenant ends",
                         tenant.tenant
                     ));
                 }

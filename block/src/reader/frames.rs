@@ -58,7 +58,7 @@ impl TenantBlock<'_> {
                 row += 1;
             }
             if row == first {
-                return Err(BlockError::corrupt(LOCATIONS_FILE, format!("it has no row of location {id}")));
+                return Err(BlockError::corrupt(LOCATIONS_FILE, format!("location {id} has no row")));
             }
             functions[before..].reverse();
             if functions[before..].contains(&NO_ENTRY) {
@@ -80,7 +80,7 @@ impl TenantBlock<'_> {
             }
         }
         if name_ends.len() != self.meta.functions.1 as usize {
-            return Err(BlockError::corrupt(FUNCTIONS_FILE, "it has not as many rows as meta.json says"));
+            return Err(BlockError::corrupt(FUNCTIONS_FILE, "row count differs from meta.json"));
         }
         let binaries = if all_have { LocationBinaries::default() } else { self.read_binaries(&firsts)? };
         Ok(BlockFrames { parents, locations, ends, functions, name_ends, text: all, binaries })
@@ -103,7 +103,7 @@ impl TenantBlock<'_> {
         };
         let names = files.iter().zip(&builds).map(name).collect::<Result<Vec<String>, BlockError>>()?;
         if names.len() != self.meta.mappings.1 as usize {
-            return Err(BlockError::corrupt(MAPPINGS_FILE, "it has not as many rows as meta.json says"));
+            return Err(BlockError::corrupt(MAPPINGS_FILE, "row count differs from meta.json"));
         }
         Ok(LocationBinaries { mappings, names })
     }

@@ -134,7 +134,7 @@ impl TenantBlock<'_> {
                 row += 1;
             }
             if row == first {
-                return Err(BlockError::corrupt(LOCATIONS_FILE, format!("it has no row of location {id}")));
+                return Err(BlockError::corrupt(LOCATIONS_FILE, format!("location {id} has no row")));
             }
             let mapping = local_id_or_none(LOCATIONS_FILE, of_mappings[first], self.meta.mappings)?;
             let mapping = if mapping == NO_ENTRY { NO_ENTRY } else { mappings[mapping as usize] };
@@ -237,10 +237,7 @@ fn check_acyclic(parents: &[u32]) -> Result<(), BlockError> {
             node = parents[node as usize];
         }
         if node != NO_ENTRY && walk_of[node as usize] == start {
-            return Err(BlockError::corrupt(
-                STACKS_FILE,
-                format!("the parents of node {node} go in a circle"),
-            ));
+            return Err(BlockError::corrupt(STACKS_FILE, format!("the parents of node {node} form a cycle")));
         }
     }
     Ok(())

@@ -68,7 +68,7 @@ impl Block {
         let length = folder.length(META_FILE).map_err(BlockError::io(META_FILE))?;
         if length > MAX_META_BYTES {
             return Err(BlockError::Meta {
-                why: format!("it has {length} bytes, the limit is {MAX_META_BYTES}"),
+                why: format!("size is {length} bytes, the limit is {MAX_META_BYTES}"),
             });
         }
         let bytes = folder.read(META_FILE, 0, length as usize).map_err(BlockError::io(META_FILE))?;
@@ -154,9 +154,7 @@ pub(crate) fn utf8_value<'a>(file: &str, value: &'a ByteArray) -> Result<&'a str
 /// Converts an ID of the block to an index in the part.
 pub(crate) fn local_id(file: &str, id: i32, run: IdRange) -> Result<u32, BlockError> {
     let place = u32::try_from(id).ok().and_then(|id| id.checked_sub(run.0)).filter(|&place| place < run.1);
-    place.ok_or_else(|| {
-        BlockError::corrupt(file, format!("id {id} is not among {}..{}", run.0, run.0 + run.1))
-    })
+    place.ok_or_else(|| BlockError::corrupt(file, format!("id {id} is outside {}..{}", run.0, run.0 + run.1)))
 }
 
 /// Variant of [`local_id`] with −1 for none.
@@ -199,7 +197,7 @@ impl TenantBlock<'_> {
         }
         Err(BlockError::corrupt(
             file,
-            "its ids are not those that meta.json names: it belongs to another block",
+            "ids differ from those in meta.json; the file belongs to another block",
         ))
     }
 
@@ -259,9 +257,10 @@ impl TenantBlock<'_> {
             let samples = table.read_column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
                 let id = ids.get(row).map_or(Ok([0; 16]), |id| id.data().try_into());
-                let id: [u8; 16] = id.map_err(|_| BlockError::corrupt(PROFILES_FILE, "a short id"))?;
+                let id: [u8; 16] =
+                    id.map_err(|_| BlockError::corrupt(PROFILES_FILE, "profile id is not 16 bytes long"))?;
                 let count = u32::try_from(samples[row])
-                    .map_err(|_| BlockError::corrupt(PROFILES_FILE, "negative samples"))?;
+                    .map_err(|_| BlockError::corrupt(PROFILES_FILE, "negative number of samples"))?;
                 samples_seen += u64::from(count);
                 all.push(ProfileRow {
                     series: local_id(PROFILES_FILE, series[row], self.meta.series)?,
@@ -277,7 +276,7 @@ impl TenantBlock<'_> {
             let expected = self.meta.samples;
             return Err(BlockError::corrupt(
                 PROFILES_FILE,
-                format!("{samples_seen} samples, meta.json says {expected}"),
+                format!("{samples_seen} samples, meta.json lists {expected}"),
             ));
         }
         Ok(all)
@@ -298,7 +297,7 @@ impl TenantBlock<'_> {
         if totals.len() == self.meta.profiles.1 as usize {
             return Ok(totals);
         }
-        Err(BlockError::corrupt(PROFILES_FILE, "it has not as many rows as meta.json says"))
+        Err(BlockError::corrupt(PROFILES_FILE, "row count differs from meta.json"))
     }
 
     /// Reads the whole roll-up.

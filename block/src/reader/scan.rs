@@ -252,7 +252,7 @@ fn add_to_total(totals: &mut [i64], stacks: IdRange, stack: i32, value: i64) -> 
 
 #[cold]
 pub(crate) fn unknown_stack_error(stack: i32) -> BlockError {
-    BlockError::corrupt(SAMPLES_FILE, format!("it names stack {stack}, which is not there"))
+    BlockError::corrupt(SAMPLES_FILE, format!("unknown stack {stack}"))
 }
 
 /// Parallel columns in reusable buffers.
@@ -358,7 +358,7 @@ impl SampleReaders {
                 let bytes: [u8; 16] = trace
                     .data()
                     .try_into()
-                    .map_err(|_| BlockError::corrupt(SAMPLES_FILE, "a short trace id"))?;
+                    .map_err(|_| BlockError::corrupt(SAMPLES_FILE, "trace id is not 16 bytes long"))?;
                 request.trace = u128::from_be_bytes(bytes);
             }
         }
@@ -402,7 +402,7 @@ fn fill<T: DataType>(
 }
 
 fn truncated_column() -> BlockError {
-    BlockError::corrupt(SAMPLES_FILE, "a column ends before its row group does")
+    BlockError::corrupt(SAMPLES_FILE, "column ends before the end of its row group")
 }
 
 #[cfg(test)]

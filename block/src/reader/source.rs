@@ -285,7 +285,7 @@ impl ProfileSource for TenantBlockSource {
         Ok(())
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
-        let other = || SourceError::Damaged("totals are of other stacks than names".into());
+        let other = || SourceError::Damaged("totals and names have different stacks".into());
         let stacks = totals.iter().filter(|total| **total != 0).count();
         if self.inner.shape.get_if_ready().is_some() || stacks > totals.len() / PARTIAL_TREE_DIVISOR {
             let shape = self.tree_shape()?;
@@ -305,8 +305,10 @@ impl ProfileSource for TenantBlockSource {
 pub(crate) fn sample_ranges(profiles: &[ProfileRow], picked: &[u32]) -> Result<Vec<Range<u64>>, SourceError> {
     let in_order = picked.is_sorted_by(|left, right| left < right);
     if !in_order || picked.last().is_some_and(|&last| last as usize >= profiles.len()) {
-        let why =
-            format!("some of the profiles asked for are not among its {}, or out of order", profiles.len());
+        let why = format!(
+            "requested profiles are not among the {} profiles of the block, or out of order",
+            profiles.len()
+        );
         return Err(SourceError::Damaged(why));
     }
     let mut picked = picked.iter().peekable();

@@ -110,7 +110,7 @@ impl TimestampReader {
 }
 
 fn truncated_column() -> BlockError {
-    BlockError::corrupt(SAMPLES_FILE, "the timestamps end before their row group does")
+    BlockError::corrupt(SAMPLES_FILE, "timestamps end before the end of their row group")
 }
 
 impl Block {
@@ -170,9 +170,7 @@ impl TenantBlock<'_> {
             let Some(mut moments) = TimestampReader::open(&table, group)? else { return Ok(()) };
             moments.read(table.rows(group)?, |times| match times.is_sorted() {
                 true => Ok(()),
-                false => {
-                    Err(BlockError::corrupt(SAMPLES_FILE, "the timestamps of a row are not in their order"))
-                }
+                false => Err(BlockError::corrupt(SAMPLES_FILE, "timestamps of a row are not ascending")),
             })?;
         }
         Ok(())

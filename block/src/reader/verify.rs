@@ -24,10 +24,10 @@ impl TenantBlock<'_> {
         let series = self.read_series()?;
         let profiles = self.read_all_profiles()?;
         if !profiles.is_sorted_by_key(ProfileRow::order) {
-            return Err(BlockError::corrupt(PROFILES_FILE, "its rows are not by series, time and id"));
+            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series, time and id"));
         }
         if self.has_distinct_ids()? && !DuplicateIds::find(profiles.iter()).is_empty() {
-            let why = "it has two rows of one id, and its footer says that ids are distinct";
+            let why = "two rows have the same id, but the footer declares distinct ids";
             return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
@@ -41,13 +41,13 @@ impl TenantBlock<'_> {
             sums.add(profiles[profile].series, stack, value)
         })?;
         if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
-            let why = format!("the total of profile {profile} is not its samples'");
+            let why = format!("total of profile {profile} differs from the sum of its samples");
             return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
         let services = sums.finish()?;
         let tree = StackTree::read(self)?;
         let mut rest = index.iter().map(|(function, service)| (*function, service.as_str()));
-        let why = "its functions and services are not those of the samples' stacks";
+        let why = "functions and services differ from those of the samples' stacks";
         let wrong = || BlockError::corrupt(INDEX_FILE, why);
         for_each_function_service(&tree, self.meta.functions.1 as usize, &services, |expected| {
             let named = expected.iter().map(|pair| (pair.0, services[pair.1 as usize].0.as_str()));
@@ -77,7 +77,7 @@ impl TenantBlock<'_> {
             for ((id, stack), value) in ids.into_iter().zip(stacks).zip(values) {
                 let expected = expected.next().filter(|&expected| u32::try_from(id) == Ok(expected));
                 let Some(id) = expected else {
-                    let why = "its profiles are not those of profiles.parquet";
+                    let why = "profiles differ from those of profiles.parquet";
                     return Err(BlockError::corrupt(SAMPLES_FILE, why));
                 };
                 let stack = local_id(SAMPLES_FILE, stack, IdRange(self.meta.nodes.0, self.meta.stacks))?;
@@ -85,7 +85,7 @@ impl TenantBlock<'_> {
             }
         }
         match expected.next() {
-            Some(_) => Err(BlockError::corrupt(SAMPLES_FILE, "it has too few rows")),
+            Some(_) => Err(BlockError::corrupt(SAMPLES_FILE, "too few rows")),
             None => Ok(()),
         }
     }
@@ -133,7 +133,7 @@ impl RollupVerifier<'_> {
             let count = count.min(i32::MAX as u32);
             if seen != (Some(&*at), Some(&stack)) || sums != (Some(&value), Some(&count)) {
                 let why =
-                    format!("the sum or the count of series {at} and stack {stack} is not its samples'");
+                    format!("sum or count of series {at} and stack {stack} differs from that of its samples");
                 return Err(BlockError::corrupt(ROLLUP_FILE, why));
             }
             *next += 1;
@@ -154,7 +154,7 @@ impl RollupVerifier<'_> {
                 .map(|(service, stacks)| (service, stacks.into_sorted()))
                 .collect()),
             more => {
-                let why = format!("it has {more} rows more than the samples have series and stacks");
+                let why = format!("{more} more rows than pairs of series and stack in the samples");
                 Err(BlockError::corrupt(ROLLUP_FILE, why))
             }
         }
@@ -246,7 +246,7 @@ mod tests {
         // The sum of each stack stays.
         let moved = refused(|rollup| (rollup.value[0], rollup.value[2]) = (4, 3));
         assert!(moved.starts_with("rollup.parquet"), "{moved}");
-        assert!(moved.contains("the sum or the count of series 0 and stack 0"), "{moved}");
+        assert!(moved.contains("sum or count of series 0 and stack 0"), "{moved}");
         let miscounted = refused(|rollup| rollup.samples[3] = 2);
         assert!(miscounted.contains("series 1 and stack 1"), "{miscounted}");
         let short = refused(|rollup| rollup.series.truncate(3));
@@ -257,7 +257,7 @@ mod tests {
             rollup.value.push(0);
             rollup.samples.push(0);
         });
-        assert!(long.contains("1 rows more"), "{long}");
+        assert!(long.contains("1 more rows"), "{long}");
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl<'h> OrderedProfiles<'h> {
                 (part, numbers)
             }));
         })?;
-        let (mut part, numbers) = begun.unwrap_or_else(|| Err(damaged("it has no names")))?;
+        let (mut part, numbers) = begun.unwrap_or_else(|| Err(damaged("source has no names")))?;
         let mut has_names = true;
         let mut of_profile = ProfileRows::default();
         for (profile, place) in profiles {
@@ -150,7 +150,7 @@ impl<'h> OrderedProfiles<'h> {
                 },
             )?;
             if !has_names {
-                return Err(damaged("rows are of stacks that have no name, or change while they are read"));
+                return Err(damaged("rows have stacks without names, or changed during the read"));
             }
             part.add_profile(profile, &mut of_profile)?;
         }
@@ -181,7 +181,7 @@ fn places_without_duplicates(all: &[ProfileSeries], profiles: &[ProfileRow]) -> 
 }
 
 fn unknown_series() -> BlockError {
-    damaged("a profile is of a series that is not there")
+    damaged("a profile has an unknown series")
 }
 
 /// Returns the series that have a profile, in order, and renumbers the series of the profiles.
