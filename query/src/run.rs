@@ -89,7 +89,7 @@ impl MatchedProfiles {
             })
             .collect();
         if profiles.iter().any(|profile| profile.series as usize >= series.len()) {
-            return Err(ProfileQueryError::Damaged("a profile is of a series that is not there"));
+            return Err(ProfileQueryError::Damaged("a profile has an unknown series"));
         }
         let is_meant =
             |profile: &ProfileRow| meant[profile.series as usize] && selection.matches_profile(profile);
@@ -322,7 +322,7 @@ fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCount
 }
 
 const STACK_MISMATCH_ERROR: ProfileQueryError =
-    ProfileQueryError::Damaged("names are of other stacks than totals");
+    ProfileQueryError::Damaged("totals and names have different stacks");
 
 /// Returns sums by stack of the selected rows.
 fn totals(

@@ -42,7 +42,9 @@ const WIRE_FORMAT_VERSION: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The encoded form exceeds the limit.
-    #[error("encoded {what} has {seen} bytes, the limit is {limit}; select fewer series or a shorter time")]
+    #[error(
+        "encoded {what} has {seen} bytes, the limit is {limit}; select fewer series or a shorter time range"
+    )]
     TooLarge {
         /// Kind of message: query, result or chunk.
         what: &'static str,

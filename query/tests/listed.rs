@@ -135,5 +135,8 @@ fn more_groups_than_may_be_are_refused() {
     let sources = sources(&uploads);
     let all = sources.iter().map(|source| source as &dyn ProfileSource);
     let refused = athanor_query::run_all(&ask, all).expect_err("three groups");
-    assert_eq!(refused.to_string(), "answer has more than 2 groups; select fewer series or a shorter time");
+    assert_eq!(
+        refused.to_string(),
+        "result has more than 2 groups; select fewer series or a shorter time range"
+    );
 }

@@ -293,7 +293,10 @@ fn an_answer_over_its_bound_is_refused() {
     let ask =
         ProfileQuery { what: QueryKind::Tree(StackFilter::default()), bounds, ..ProfileQuery::default() };
     let refused = run(&ask, &one_of_three_stacks()).expect_err("four nodes");
-    assert_eq!(refused.to_string(), "answer has more than 3 nodes; select fewer series or a shorter time");
+    assert_eq!(
+        refused.to_string(),
+        "result has more than 3 nodes; select fewer series or a shorter time range"
+    );
 }
 
 #[test]
@@ -303,6 +306,6 @@ fn spans_over_the_bound_are_not_gathered() {
     let bounds = ResultLimits { points: 2, ..ResultLimits::default() };
     let refused = run(&ProfileQuery { what, bounds, ..ProfileQuery::default() }, &one_of_three_stacks())
         .expect_err("six spans");
-    let expected = "answer has more than 2 values of spans; select fewer series or a shorter time";
+    let expected = "result has more than 2 values of spans; select fewer series or a shorter time range";
     assert_eq!(refused.to_string(), expected);
 }

@@ -313,7 +313,7 @@ pub enum ProfileQueryError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The result would exceed a limit.
-    #[error("answer has more than {limit} {what}; select fewer series or a shorter time")]
+    #[error("result has more than {limit} {what}; select fewer series or a shorter time range")]
     TooLarge {
         /// Kind of the limited items.
         what: &'static str,

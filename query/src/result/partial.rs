@@ -325,8 +325,8 @@ impl PartialResult {
     pub(crate) fn check_limits(&self, bounds: &ResultLimits) -> Result<(), ProfileQueryError> {
         let (what, seen, limit) = match self {
             PartialResult::ProfileTypes(types) => ("profile types", types.len(), bounds.entries),
-            PartialResult::Texts(texts) => ("names of labels", texts.len(), bounds.entries),
-            PartialResult::Values(values) => ("values of a label", values.counts.len(), bounds.entries),
+            PartialResult::Texts(texts) => ("label names", texts.len(), bounds.entries),
+            PartialResult::Values(values) => ("label values", values.counts.len(), bounds.entries),
             PartialResult::Series(series) => ("series", series.len(), bounds.entries),
             PartialResult::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
             PartialResult::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),

@@ -130,7 +130,7 @@ fn merged(reader: &mut CodecReader<'_>) -> Result<MergedProfile, CodecError> {
     dictionary_delta::read(&mut merged.dictionary, reader)?;
     let count = reader.read_count()?;
     if count > merged.dictionary.stacks.len() {
-        return Err(reader.error_here("totals of stacks that are not there"));
+        return Err(reader.error_here("totals of unknown stacks"));
     }
     let scale = ColumnScale::read(reader)?;
     merged.totals = (0..count).map(|_| scale.read_number(reader)).collect::<Result<_, _>>()?;

@@ -405,7 +405,7 @@ fn result_over_query_limits_is_rejected() {
     let query = ProfileQuery { what: QueryKind::LabelNames, bounds, ..ProfileQuery::default() };
     let refused = unpack(&packed(&texts), &query).unwrap_err();
     assert_eq!(refused.code(), ErrorCode::Invalid);
-    assert!(refused.to_string().starts_with("answer has more than 1 names"), "{refused}");
+    assert!(refused.to_string().starts_with("result has more than 1 label names"), "{refused}");
 }
 
 #[test]
