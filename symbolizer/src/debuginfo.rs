@@ -92,8 +92,8 @@ impl DebuginfoQuota {
             return Ok(());
         }
         let message = format!(
-            "there is {} of debug information and a file of {size} bytes or more is to come, the limit is {limit} \
-             (limits.debuginfo_max_bytes): remove some with DeleteDebuginfo, or raise the limit",
+            "tenant has {} of debug information and uploads at least {size} bytes more, the limit is {limit} \
+             (limits.debuginfo_max_bytes); delete some with DeleteDebuginfo, or raise the limit",
             ByteSize::bytes(seen)
         );
         Err(Status::new(ErrorCode::Exhausted, message).with_reason("debuginfo_full"))
@@ -192,8 +192,7 @@ impl DebuginfoService {
         let seen = uploads.upload_statuses();
         if seen.iter().filter(|upload| upload.is_pending(now)).count() >= MAX_PENDING_UPLOADS {
             let message = format!(
-                "{MAX_PENDING_UPLOADS} uploads of this file are in progress, which is the limit: finish one, or come again when they \
-                 are stale"
+                "{MAX_PENDING_UPLOADS} uploads of this file are in progress, the limit; finish one, or retry when they are stale"
             );
             return Err(Status::new(ErrorCode::Exhausted, message).with_reason("too_many_uploads"));
         }
@@ -204,7 +203,7 @@ impl DebuginfoService {
         self.deps.space.check(UploadKind::Debuginfo, begun.size.max(1)).await?;
         let number = upload_state::next_upload_number(&seen, now.millis, self.deps.random.next_id());
         if !self.shelf.write_marker(&place.marker_key(number, UploadMarker::Started), begun).await? {
-            return Err(Status::new(ErrorCode::Conflict, "another upload has this number; begin again"));
+            return Err(Status::new(ErrorCode::Conflict, "another upload has the same number; retry"));
         }
         self.counts.record_started();
         // The current file stays until a later upload finishes, whatever uploads are pending.
@@ -268,8 +267,8 @@ impl DebuginfoService {
         let count = sending.get(tenant).copied().unwrap_or_default();
         if count >= most {
             let message = format!(
-                "{count} uploads of debug information come in here, the limit is {most} \
-                 (limits.max_concurrent_debuginfo_uploads): try again"
+                "this node receives {count} uploads of debug information, the limit is {most} \
+                 (limits.max_concurrent_debuginfo_uploads); retry"
             );
             return Err(Status::new(ErrorCode::Exhausted, message)
                 .with_reason("too_many_uploads")
@@ -293,7 +292,7 @@ impl DebuginfoService {
         };
         let Some(UploadStatus { number, phase }) = found.copied() else {
             if seen.iter().all(|upload| upload.phase == UploadPhase::Gone) {
-                return Err(Status::new(ErrorCode::NotFound, "no upload of this build ID was begun")
+                return Err(Status::new(ErrorCode::NotFound, "no upload of this build ID was started")
                     .with_reason("not_pending"));
             }
             return Err(not_pending_status(&seen, number));
@@ -302,7 +301,7 @@ impl DebuginfoService {
             UploadPhase::Complete => return Ok(true),
             UploadPhase::Invalid => return Ok(false),
             UploadPhase::Started => {
-                let message = "no file was sent for this upload, or not all of it: send it first";
+                let message = "the file of this upload was not completely received; upload the file first";
                 return Err(Status::new(ErrorCode::Precondition, message).with_reason("not_received"));
             }
             UploadPhase::Received | UploadPhase::Gone => {}
@@ -322,7 +321,7 @@ impl DebuginfoService {
             self.counts.record_finished(is_valid);
         }
         if let Err(error) = self.shelf.remove_other_attempts(place, &mut uploads, number, &attempt).await {
-            tracing::warn!(%error, build = place.build.as_str(), "parts of an attempt that was cut off are still there");
+            tracing::warn!(%error, build = place.build.as_str(), "failed to remove parts of an interrupted attempt");
         }
         self.remove_stale_uploads(place, uploads, |upload| {
             upload.number < number && upload.is_removable(now)
@@ -339,7 +338,7 @@ impl DebuginfoService {
         which: impl Fn(&UploadStatus) -> bool,
     ) {
         if let Err(error) = self.shelf.remove_uploads(place, uploads, which).await {
-            tracing::warn!(%error, build = place.build.as_str(), "an older upload is still there");
+            tracing::warn!(%error, build = place.build.as_str(), "failed to remove an older upload, will retry with the next upload");
         }
     }
 
@@ -397,12 +396,12 @@ pub async fn delete_debuginfo(store: &Store, tenant: &TenantId, build: &BuildId)
         shelf.remove_uploads(&place, uploads, |_| true).await?;
     }
     let below = KeyPrefix::DebuginfoOf(tenant.clone(), build.clone());
-    tracing::debug!(%below, "debug information was removed");
+    tracing::debug!(%below, "deleted debug information");
     Ok(())
 }
 
 fn upload_removed_status() -> Status {
-    Status::new(ErrorCode::NotFound, "the upload was removed meanwhile; begin it again")
+    Status::new(ErrorCode::NotFound, "the upload was removed concurrently; start another upload")
 }
 
 /// Returns the error for an upload that cannot continue.
@@ -410,16 +409,18 @@ fn not_pending_status(seen: &[UploadStatus], number: Option<u128>) -> Status {
     let known = |seen: &UploadStatus| Some(seen.number) == number && seen.phase != UploadPhase::Gone;
     match number {
         Some(_) if seen.iter().any(known) => {
-            let message = "this upload is finished, or took longer than limits.debuginfo_upload_timeout: begin another one";
+            let message =
+                "this upload is finished or exceeded limits.debuginfo_upload_timeout; start another upload";
             Status::new(ErrorCode::Precondition, message).with_reason("not_pending")
         }
         Some(_) if !seen.is_empty() => {
-            let message = "the upload id is none of this file's: take the one that InitiateUpload answered";
+            let message =
+                "the upload id does not belong to this file; use the id that InitiateUpload returned";
             Status::new(ErrorCode::Invalid, message).with_reason("unknown_upload")
         }
         _ => {
             let message =
-                "no pending upload for this build ID: ask first, with InitiateUpload or ShouldInitiateUpload";
+                "no pending upload for this build ID; call InitiateUpload or ShouldInitiateUpload first";
             Status::new(ErrorCode::Precondition, message).with_reason("not_pending")
         }
     }

@@ -90,7 +90,7 @@ impl UploadReceiver {
         let limit = self.bounds.limit;
         if self.size > limit.get() {
             let message = format!(
-                "the file has over {limit}, which is the limit (limits.debuginfo_max_file_bytes): strip what is not needed, \
+                "the file has more than {limit}, the limit (limits.debuginfo_max_file_bytes); strip unneeded sections, \
                  or raise the limit"
             );
             return Err(Status::new(ErrorCode::TooLarge, message).with_reason("debuginfo_too_large"));
@@ -114,7 +114,10 @@ impl UploadReceiver {
         let Some(announced) = self.bounds.announced.filter(|announced| *announced != self.size) else {
             return Ok(());
         };
-        let message = format!("the file has {} bytes, {announced} were announced: send it again", self.size);
+        let message = format!(
+            "the file has {} bytes, {announced} were announced; send the file with the announced size",
+            self.size
+        );
         Err(Status::new(ErrorCode::Invalid, message).with_reason("size_mismatch"))
     }
 
@@ -131,9 +134,9 @@ impl UploadReceiver {
             kept
         };
         let not_kept = |why: String| {
-            Status::new(ErrorCode::Unavailable, format!("a part of the file was not kept: {why}"))
+            Status::new(ErrorCode::Unavailable, format!("failed to store a part of the file: {why}"))
         };
-        let task = self.kept.tasks.spawn("part of an upload", keeping);
+        let task = self.kept.tasks.spawn("debuginfo part upload", keeping);
         let task = self.kept.under_way.insert(task.map_err(|error| not_kept(error.to_string()))?);
         let kept = task.await.map_err(|error| not_kept(error.to_string()));
         self.kept.under_way = None;
@@ -171,7 +174,7 @@ impl UploadReceiver {
         match before {
             Some(before) if (before.size, &before.digest) == (sent.size, &sent.digest) => Ok(self.size),
             _ => {
-                let message = "another file was sent for this upload before; begin another one";
+                let message = "another file was already received for this upload; start another upload";
                 Err(Status::new(ErrorCode::Conflict, message).with_reason("already_received"))
             }
         }
@@ -197,12 +200,12 @@ impl Drop for UploadedParts {
             for part in 0..parts {
                 let key = place.part_key(number, &attempt, part);
                 if let Err(error) = shelf.store.delete(&key).await {
-                    tracing::warn!(%error, "a part of an upload that failed is still there");
+                    tracing::warn!(%error, "failed to remove a part of a failed upload");
                 }
             }
         };
-        if let Err(error) = self.tasks.spawn("remainder of an upload", removal) {
-            tracing::warn!(%error, "parts of an upload that failed are still there");
+        if let Err(error) = self.tasks.spawn("debuginfo part removal", removal) {
+            tracing::warn!(%error, "failed to start the removal of the parts of a failed upload");
         }
     }
 }

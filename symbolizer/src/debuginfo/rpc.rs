@@ -32,7 +32,7 @@ fn parca_key(tenant: &TenantId, build_id: &str, kind: i32) -> Result<DebuginfoKe
     let bad = |why: String| invalid_status(format!("build_id {}: {why}", shorten_text(build_id)));
     if build_id.len() < MIN_BUILD_ID_BYTES {
         return Err(bad(format!(
-            "it has {} bytes, at least {MIN_BUILD_ID_BYTES} are needed",
+            "length is {} bytes, must be at least {MIN_BUILD_ID_BYTES}",
             build_id.len()
         )));
     }
@@ -44,7 +44,7 @@ fn parca_key(tenant: &TenantId, build_id: &str, kind: i32) -> Result<DebuginfoKe
         Ok(DebuginfoType::Executable) => DebuginfoKind::Executable,
         Ok(DebuginfoType::Sources) => DebuginfoKind::Sources,
         Ok(DebuginfoType::SourceMap) => DebuginfoKind::SourceMap,
-        Err(_) => return Err(invalid_status(format!("type {kind} is not known, known are 0 to 3"))),
+        Err(_) => return Err(invalid_status(format!("unknown type {kind}, must be 0 to 3"))),
     };
     Ok(DebuginfoKey { tenant: tenant.clone(), build, kind })
 }
@@ -85,7 +85,8 @@ fn check_text_length(name: &str, text: String) -> Result<String, Status> {
 fn parse_upload_id(upload_id: &str) -> Result<u128, Status> {
     let read =
         u128::from_str_radix(upload_id, 16).ok().filter(|number| format_upload_id(*number) == upload_id);
-    let bad = || format!("upload_id {}: take the one that InitiateUpload answered", shorten_text(upload_id));
+    let bad =
+        || format!("invalid upload_id {}; use the id that InitiateUpload returned", shorten_text(upload_id));
     read.ok_or_else(|| invalid_status(bad()).with_reason("unknown_upload"))
 }
 
@@ -149,14 +150,12 @@ impl DebuginfoService {
         match u64::try_from(size) {
             Ok(1..) => {}
             _ => {
-                return Err(invalid_status(format!(
-                    "size is {size}: it must be set to the bytes of the file"
-                )));
+                return Err(invalid_status(format!("size is {size}, must be the size of the file in bytes")));
             }
         }
         if size as u64 > limit.get() {
             let message = format!(
-                "size is {size} bytes, the limit is {limit} (limits.debuginfo_max_file_bytes): strip what is not needed, or \
+                "size is {size} bytes, the limit is {limit} (limits.debuginfo_max_file_bytes); strip unneeded sections, or \
                  raise the limit"
             );
             return Err(Status::new(ErrorCode::Invalid, message).with_reason("debuginfo_too_large"));
@@ -174,7 +173,7 @@ impl DebuginfoService {
             }
             (reason, None) => {
                 let message = format!(
-                    "the upload is not wanted, ShouldInitiateUpload would have said: {}",
+                    "the upload is not needed, ShouldInitiateUpload returns: {}",
                     reason.reason_text()
                 );
                 Err(Status::new(ErrorCode::Precondition, message).with_reason("not_wanted"))
@@ -200,7 +199,7 @@ impl DebuginfoService {
         let first = messages.next().await.transpose()?.and_then(|message| message.data);
         let Some(Data::Info(info)) = first else {
             return Err(invalid_status(
-                "the first message of an upload is its info: build_id and upload_id".to_owned(),
+                "the first message of an upload must be its info with build_id and upload_id".to_owned(),
             ));
         };
         let place = parca_key(tenant, &info.build_id, info.r#type)?;
@@ -210,7 +209,7 @@ impl DebuginfoService {
                 Some(Data::ChunkData(bytes)) => receiving.push(bytes).await?,
                 Some(Data::Info(_)) => {
                     return Err(invalid_status(
-                        "a second info came: each upload is a call of its own".to_owned(),
+                        "received a second info in one call; use one call per upload".to_owned(),
                     ));
                 }
                 None => {}
@@ -244,8 +243,7 @@ impl DebuginfoService {
         request: pyroscope::ShouldInitiateUploadRequest,
     ) -> Result<pyroscope::ShouldInitiateUploadResponse, Status> {
         let answered = async {
-            let missing =
-                || invalid_status("file is missing; say which one with file.gnu_build_id".to_owned());
+            let missing = || invalid_status("file is missing; set file.gnu_build_id".to_owned());
             let file = request.file.ok_or_else(missing)?;
             let place = executable_key(tenant, &file.gnu_build_id)?;
             let no_text = match file.r#type() {
@@ -297,7 +295,7 @@ impl DebuginfoService {
             if self.finish_upload(&executable_key(tenant, &request.gnu_build_id)?, None).await? {
                 return Ok(pyroscope::UploadFinishedResponse {});
             }
-            let message = "what was sent is no ELF file; send the binary itself, uncompressed";
+            let message = "the uploaded file is not an ELF file; send the binary itself, uncompressed";
             Err(Status::new(ErrorCode::Invalid, message).with_reason("not_an_elf_file"))
         };
         answered.await.inspect_err(|status| self.record_refusal(status))
@@ -325,7 +323,7 @@ impl DebuginfoService {
             let id = &request.gnu_build_id;
             let bad = |_| {
                 invalid_status(format!(
-                    "gnu_build_id {} is none that ListDebuginfo answers",
+                    "invalid gnu_build_id {}; use one that ListDebuginfo returns",
                     shorten_text(id)
                 ))
             };

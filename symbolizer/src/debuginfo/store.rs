@@ -225,9 +225,8 @@ impl DebuginfoStore {
             if places.len() <= most {
                 return Ok(());
             }
-            let message = format!(
-                "there is debug information of more than {most} files, which cannot be listed at once"
-            );
+            let message =
+                format!("tenant has debug information of more than {most} files, the limit of a listing");
             Err(Status::new(ErrorCode::TooLarge, message))
         })
         .await?;
@@ -282,7 +281,7 @@ impl DebuginfoStore {
 
     /// Writes a marker. Returns `false` without a write if it exists.
     pub async fn write_marker<N: Serialize>(&self, key: &ObjectKey, note: &N) -> Result<bool, Status> {
-        let text = serde_json::to_vec(note).expect("texts and numbers serialise to JSON");
+        let text = serde_json::to_vec(note).expect("texts and numbers serialize to JSON");
         match self.store.create(key, text.into()).await {
             Ok(()) => Ok(true),
             Err(StoreError::Exists { .. }) => Ok(false),

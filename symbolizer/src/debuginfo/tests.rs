@@ -293,7 +293,7 @@ async fn a_file_of_another_size_than_was_said_is_refused() {
     let world = World::new();
     let id = world.initiate("hash", false, 1_000_000).await.unwrap();
     let refused = world.send(&id, &elf(4, 0)).await.unwrap_err();
-    let said = "the file has 4 bytes, 1000000 were announced: send it again";
+    let said = "the file has 4 bytes, 1000000 were announced; send the file with the announced size";
     assert_eq!((refused.code, refused.message.as_str()), (ErrorCode::Invalid, said));
     assert_eq!(code(world.send(&id, &elf(1_000_001, 0)).await), Err(ErrorCode::Invalid));
     assert_eq!(code(world.finish(&id).await), Err(ErrorCode::Precondition), "nothing was sent");
@@ -324,7 +324,7 @@ async fn a_tenant_has_so_much_room() {
     let refused = world.initiate("hash", true, 3000).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Exhausted);
     for said in [
-        "a file of 3000 bytes or more is to come",
+        "uploads at least 3000 bytes more",
         "the limit is 5000B (limits.debuginfo_max_bytes)",
         "DeleteDebuginfo",
     ] {
