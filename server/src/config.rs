@@ -390,11 +390,11 @@ mod tests {
             (|config| config.data_dir = PathBuf::new(), "data_dir: empty path"),
             (
                 |config| config.store_gateway.max_concurrent = 0,
-                "store_gateway.max_concurrent: with 0 every question would wait",
+                "store_gateway.max_concurrent: with 0 every query would wait",
             ),
             (
                 |config| config.store_gateway.max_concurrent = usize::MAX / 4,
-                "store_gateway.max_concurrent: no machine answers so many at once; write 65536 or less",
+                "store_gateway.max_concurrent: no machine can run so many queries at the same time; write 65536 or less",
             ),
             (
                 |config| config.store_gateway.disk_cache_min_free_bytes = config.wal.min_free_bytes,
@@ -402,7 +402,7 @@ mod tests {
             ),
             (
                 |config| config.store_gateway.max_inflight_block_bytes = ByteSize::kib(1),
-                "store_gateway.max_inflight_block_bytes: blocks cannot be read in so little memory",
+                "store_gateway.max_inflight_block_bytes: blocks cannot be read with so little memory",
             ),
             (
                 |config| config.querier.max_result_bytes = ByteSize::mib(100),

@@ -166,7 +166,7 @@ impl BlockQueryRunner {
     ) -> Result<PartialResult, Status> {
         let canonical = Arc::clone(canonical);
         let job = move || {
-            let changed = || Status::new(ErrorCode::DataLoss, "a kept answer is not what was kept");
+            let changed = || Status::new(ErrorCode::DataLoss, "cached partial result has a wrong checksum");
             let bytes = packed.verified_bytes().ok_or_else(changed)?;
             let partial =
                 PartialResult::unpack(bytes, &canonical.ask).map_err(|error| Status::from_error(&error))?;
@@ -204,7 +204,7 @@ pub fn with_block_id(block: BlockId, status: Status) -> Status {
 
 /// Returns the error for a result that was already taken, which is a bug.
 pub fn partial_taken_error() -> Status {
-    Status::new(ErrorCode::Internal, "an answer was taken by somebody else")
+    Status::new(ErrorCode::Internal, "partial result was already taken")
 }
 
 impl ComputedPartial {

@@ -83,32 +83,32 @@ impl StoreGatewayConfig {
             (
                 self.max_concurrent == 0,
                 "store_gateway.max_concurrent",
-                "with 0 every question would wait for ever; write 1 or more",
+                "with 0 every query would wait forever; write 1 or more",
             ),
             (
                 self.max_concurrent > MAX_CONCURRENT_QUERIES,
                 "store_gateway.max_concurrent",
-                "no machine answers so many at once; write 65536 or less, others wait their turn",
+                "no machine can run so many queries at the same time; write 65536 or less, other queries wait in the queue",
             ),
             (
                 self.max_open_blocks_per_query == 0,
                 "store_gateway.max_open_blocks_per_query",
-                "with 0 no block would ever be read; write 1 or more",
+                "with 0 no block could be read; write 1 or more",
             ),
             (
                 self.max_inflight_block_bytes < ByteSize::mib(1),
                 "store_gateway.max_inflight_block_bytes",
-                "blocks cannot be read in so little memory; write 1MiB or more",
+                "blocks cannot be read with so little memory; write 1MiB or more",
             ),
             (
                 self.max_result_bytes < ByteSize::kib(64),
                 "store_gateway.max_result_bytes",
-                "no answer would fit; write 64KiB or more",
+                "no result would fit; write 64KiB or more",
             ),
             (
                 self.max_inflight_result_bytes < self.max_result_bytes,
                 "store_gateway.max_inflight_result_bytes",
-                "not one answer would fit; write store_gateway.max_result_bytes or more",
+                "not a single result would fit; write store_gateway.max_result_bytes or more",
             ),
         ];
         let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);

@@ -144,7 +144,7 @@ impl DiskCache {
             Ok(bytes) => bytes,
             Err(error) => {
                 // A concurrent call may have removed the file.
-                tracing::debug!(%error, "a kept file cannot be read");
+                tracing::debug!(%error, "failed to read a disk cache file");
                 if !matches!(error, DiskError::NotFound { .. }) {
                     self.failed.increment();
                 }
@@ -157,7 +157,7 @@ impl DiskCache {
             // Another key has the same hash.
             Some(_) => None,
             None => {
-                tracing::warn!(name, "a kept file is damaged and is removed, what it held is found anew");
+                tracing::warn!(name, "removed a damaged disk cache file, its content will be recomputed");
                 self.counts.damaged.increment();
                 self.remove(place);
                 None
@@ -247,7 +247,7 @@ impl DiskCache {
         let mut names = match self.run_on_pool(compute, |shelf| shelf.disk.list()).await? {
             Ok(names) => names,
             Err(error) => {
-                tracing::debug!(%error, "the folder of kept files cannot be listed");
+                tracing::debug!(%error, "failed to list the disk cache folder");
                 self.failed.increment();
                 return None;
             }
@@ -326,7 +326,7 @@ impl DiskCache {
         });
         let stays = self.with_index(|index| index.finish_write(coming, length, written.is_ok()));
         if let Err(error) = written {
-            tracing::debug!(%error, "the disk keeps nothing");
+            tracing::debug!(%error, "failed to write a disk cache file");
             self.failed.increment();
         }
         if stays != Some(true) {

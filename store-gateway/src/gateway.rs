@@ -148,7 +148,7 @@ impl StoreGateway {
             flights: SingleFlight::default(),
         };
         let words = QueueNames {
-            questions: "questions of other nodes",
+            questions: "queries of other nodes",
             setting: "store_gateway.max_concurrent",
             of_tenant: "store_gateway.max_concurrent",
         };
@@ -208,7 +208,7 @@ impl StoreGateway {
     ) -> Result<BlockQueryResult, Status> {
         if blocks.len() > MAX_BLOCKS_PER_QUERY {
             let message =
-                format!("{} blocks are asked for at once, the limit is {MAX_BLOCKS_PER_QUERY}", blocks.len());
+                format!("request names {} blocks, the limit is {MAX_BLOCKS_PER_QUERY}", blocks.len());
             return Err(Status::new(ErrorCode::Invalid, message));
         }
         let question = Arc::new(BlockQuery::new(tenant.clone(), ask));
@@ -287,7 +287,7 @@ impl StoreGateway {
             true => {
                 let late = |_| {
                     let message = format!(
-                        "it was not there within {BUCKET_FAILURE_TIMEOUT:?}, after others of the bucket failed"
+                        "block was not read within {BUCKET_FAILURE_TIMEOUT:?} after other reads from the bucket failed"
                     );
                     Err(Status::new(ErrorCode::Deadline, message))
                 };
@@ -327,7 +327,10 @@ impl StoreGateway {
             ((answer, found), (PartialResult::Ids(ids), _)) => {
                 Ok((answer.with_ids(SourceId::Block(at.block.number()), ids), found))
             }
-            _ => Err(Status::new(ErrorCode::Internal, "a block tells something else than ids")),
+            _ => Err(Status::new(
+                ErrorCode::Internal,
+                "ids query of a block returned a result of another kind",
+            )),
         }
     }
 

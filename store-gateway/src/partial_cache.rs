@@ -129,7 +129,7 @@ impl PartialCache {
 
     /// Removes a damaged result and counts it.
     pub fn remove_damaged(&self, key: &PartialKey) {
-        tracing::warn!(block = %key.block, "a kept answer is damaged, it is found anew");
+        tracing::warn!(block = %key.block, "cached partial result is damaged, recomputing");
         self.counts.damaged.increment();
         self.memory.invalidate(key);
     }

@@ -117,7 +117,7 @@ impl SparseBlockFiles {
         let seen = said.len() as u64;
         if seen > MAX_META_BYTES {
             return Err(BlockError::Meta {
-                why: format!("it has {seen} bytes, the limit is {MAX_META_BYTES}"),
+                why: format!("size is {seen} bytes, the limit is {MAX_META_BYTES}"),
             });
         }
         let meta = BlockMeta::decode(said)?;
@@ -277,7 +277,7 @@ fn gaps(range: &Range<u64>, covered: impl Iterator<Item = Range<u64>>) -> Vec<Ra
 
 impl BlockFolder for SparseBlockFiles {
     fn create(&self, name: &str) -> io::Result<Box<dyn io::Write + Send>> {
-        Err(io::Error::other(format!("{name}: what was fetched is only read")))
+        Err(io::Error::other(format!("{name}: fetched files are read-only")))
     }
     fn read(&self, name: &str, offset: u64, length: usize) -> io::Result<Bytes> {
         let wanted = offset..offset.saturating_add(length as u64);
@@ -287,7 +287,7 @@ impl BlockFolder for SparseBlockFiles {
                 self.missed.lock().push((file, wanted));
                 self.misses.fetch_add(1, Ordering::SeqCst);
             }
-            io::Error::other(format!("{length} bytes from byte {offset} on of {name} were not fetched"))
+            io::Error::other(format!("{length} bytes of {name} at offset {offset} were not fetched"))
         })
     }
     fn length(&self, name: &str) -> io::Result<u64> {
