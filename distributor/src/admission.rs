@@ -105,7 +105,7 @@ impl RequestAdmission {
         admitted.bytes = own.saturating_add(bytes);
         if before > own && before.saturating_add(bytes) > self.limit {
             let message = format!(
-                "requests under way hold {before} bytes, the limit is {} (distributor.max_inflight_bytes); try again",
+                "requests in flight hold {before} bytes, the limit is {} (distributor.max_inflight_bytes); retry",
                 self.limit
             );
             let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
@@ -152,8 +152,8 @@ impl RequestAdmission {
         if let Err(exceeded) = self.shares.reserve(tenant, bytes) {
             if exceeded.held > admitted.shared_bytes {
                 let message = format!(
-                    "requests under way of tenant {} hold {} bytes and this one needs {bytes} more, the limit of one tenant \
-                     among others is {}, half of distributor.max_inflight_bytes; try again",
+                    "requests in flight of tenant {} hold {} bytes and this request needs {bytes} more, the limit of one tenant \
+                     among others is {}, half of distributor.max_inflight_bytes; retry",
                     exceeded.tenant, exceeded.held, exceeded.share
                 );
                 let status = Status::new(ErrorCode::Exhausted, message).with_reason("inflight_limit");
@@ -175,7 +175,7 @@ impl RequestAdmission {
             buckets.retain(|_, bucket| now.saturating_sub(bucket.at) < Duration::from_secs(60));
         }
         if buckets.len() >= MAX_RATE_BUCKETS && !buckets.contains_key(tenant) {
-            let message = format!("rates of {MAX_RATE_BUCKETS} tenants are being counted; try again");
+            let message = format!("rates of {MAX_RATE_BUCKETS} tenants are being tracked, the limit; retry");
             let status = Status::new(ErrorCode::Exhausted, message).with_reason("rate_limited");
             return Err(status.with_retry_after(self.random.jitter(OVERLOAD_RETRY_AFTER)));
         }
@@ -194,7 +194,7 @@ impl RequestAdmission {
         let wait = Duration::from_secs_f64(((needed - tokens) / per_second.max(1.0)).clamp(0.001, 3600.0));
         let size = length.map_or_else(|| "unknown length".to_owned(), |bytes| format!("{bytes} bytes"));
         let message = format!(
-            "request of {size}, {:.0} are left of the {burst} that may come at once (limits.ingestion_burst_size), and {per_second} come in a second (limits.ingestion_rate), decompressed: send it again as late as the answer says, profile less often, or raise them",
+            "request of {size} exceeds the ingestion rate limit: {:.0} bytes are left of a burst of {burst} (limits.ingestion_burst_size), refilled with {per_second} per second (limits.ingestion_rate), counted decompressed; retry after the delay in the response, profile less often, or raise the limits",
             tokens.max(0.0),
         );
         let status = Status::new(ErrorCode::Exhausted, message).with_reason("rate_limited");
@@ -251,7 +251,7 @@ mod tests {
         assert!(refused.retry_after.unwrap() >= OVERLOAD_RETRY_AFTER / 2);
         assert_eq!(
             refused.message,
-            "requests under way hold 60 bytes, the limit is 100 (distributor.max_inflight_bytes); try again"
+            "requests in flight hold 60 bytes, the limit is 100 (distributor.max_inflight_bytes); retry"
         );
         drop(admission.admit(&tenant, 40, &limits).ok().unwrap());
         drop(first);
@@ -309,7 +309,9 @@ mod tests {
         let wait = refused.retry_after.unwrap();
         let said = refused.message.as_str();
         assert!(
-            said.starts_with("request of 100 bytes, 50 are left of the 200 that may come at once"),
+            said.starts_with(
+                "request of 100 bytes exceeds the ingestion rate limit: 50 bytes are left of a burst of 200"
+            ),
             "{said}"
         );
         assert!(said.contains("limits.ingestion_burst_size") && said.contains("limits.ingestion_rate"));
@@ -338,7 +340,12 @@ mod tests {
         admission.charge(&tenant, 290, &limits);
         let refused = check(None).unwrap_err();
         assert_eq!(refused.reason, Some("rate_limited"));
-        assert!(refused.message.starts_with("request of unknown length, 0 are left of the 100"), "{refused}");
+        assert!(
+            refused.message.starts_with(
+                "request of unknown length exceeds the ingestion rate limit: 0 bytes are left of a burst of 100"
+            ),
+            "{refused}"
+        );
         assert!(refused.retry_after.unwrap() >= Duration::from_secs(2), "{refused:?}");
         assert!(admission.admit(&tenant, 1, &limits).is_err());
         hand.advance(Duration::from_secs(3));

@@ -179,7 +179,9 @@ impl Distributor {
             (upload.drawn, upload.received_nanos) = (self.deps.random.next_id(), received);
         }
         let mut answers = self.deps.shards.append(tenant, uploads).await;
-        answers.resize_with(count, || Err(Status::new(ErrorCode::Internal, "a shard gave no answer")));
+        answers.resize_with(count, || {
+            Err(Status::new(ErrorCode::Internal, "shard returned no result for a profile"))
+        });
         answers
     }
 }

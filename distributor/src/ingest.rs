@@ -131,7 +131,10 @@ impl Distributor {
         let converted =
             compute.run_as(CpuActivity::HttpBody, move || convert_body(&request, body, &bounds)).await;
         converted.map_err(|error| {
-            IngestError::from_status(Status::new(ErrorCode::Internal, format!("not converted: {error}")))
+            IngestError::from_status(Status::new(
+                ErrorCode::Internal,
+                format!("failed to convert the body: {error}"),
+            ))
         })?
     }
 

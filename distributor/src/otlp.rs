@@ -98,7 +98,7 @@ impl Distributor {
         let work = move || convert_export(body, written, &bounds, &jfr);
         let converted = self.deps.compute.for_tenant(tenant).run_as(CpuActivity::HttpBody, work).await;
         let converted = converted
-            .map_err(|error| Status::new(ErrorCode::Internal, format!("not converted: {error}")))
+            .map_err(|error| Status::new(ErrorCode::Internal, format!("failed to convert the body: {error}")))
             .and_then(std::convert::identity)
             .inspect_err(refused)?;
         self.reserve_more(&mut admitted, converted.memory_bytes()).inspect_err(refused)?;

@@ -206,7 +206,7 @@ fn refusal_message(
     if refused.len() > MAX_REPORTED_REFUSALS {
         let _ = write!(text, "; and {} more", refused.len() - MAX_REPORTED_REFUSALS);
     }
-    text.push_str(if stored.is_empty() { "; none is stored" } else { "; stored are" });
+    text.push_str(if stored.is_empty() { "; no profile is stored" } else { "; stored:" });
     for (at, place) in stored.iter().take(MAX_REPORTED_STORED).enumerate() {
         let comma = if at > 0 { "," } else { "" };
         let series = place.series;
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(
             status.message,
             "1 of 3 profiles are not stored; series 2, profile 1: profile has no sample type; \
-             stored are series 1 profile 1, series 3 profile 1"
+             stored: series 1 profile 1, series 3 profile 1"
         );
         let many = summarize_push(outcomes(
             (0..200).map(|at| if at % 2 == 0 { bad() } else { stored(ProfileOutcome::New) }).collect(),

@@ -21,13 +21,15 @@ pub enum AppNameError {
     #[error("the application's name is empty; send name=application or name=application{{label=value}}")]
     Empty,
     /// The name has a character that is not allowed.
-    #[error("{character:?} in the application's name; letters, digits and _ - . / may be there")]
+    #[error(
+        "invalid character {character:?} in the application's name; letters, digits and _ - . / are allowed"
+    )]
     Character {
         /// First character that is not allowed.
         character: char,
     },
     /// The name of a label is empty or has a character that is not allowed.
-    #[error("label name {name:?} in the application's name; letters, digits, _ and . may be there")]
+    #[error("invalid label name {name:?} in the application's name; letters, digits, _ and . are allowed")]
     Label {
         /// First 100 characters of the label's name.
         name: String,

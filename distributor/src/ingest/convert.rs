@@ -90,15 +90,15 @@ enum ConvertError {
     Speedscope(#[from] SpeedscopeError),
     #[error(transparent)]
     Document(#[from] ProfileReadError),
-    #[error("what came of the body has {0}")]
+    #[error("converted profile has {0}")]
     Made(OverLimitError),
-    #[error("nothing is known of application names that end in .{0}; end in .cpu, .wall, .alloc_space …")]
+    #[error("unknown suffix .{0} of the application's name; use .cpu, .wall, .alloc_space …")]
     UnknownSuffix(String),
     #[error("value times period is over 63 bits; sampleRate is {0}")]
     Overflow(u32),
     #[error(transparent)]
     Form(#[from] FormError),
-    #[error("part prev_profile: clients that leave the difference to the server are too old; update the SDK")]
+    #[error("part prev_profile is not supported; update the SDK to a version that sends differences")]
     PreviousProfile,
     #[error("part sample_type_config is not valid: {0}")]
     Config(String),
@@ -110,7 +110,7 @@ enum ConvertError {
     JfrBody(DecodeError),
     #[error("labels of the flight recording: {0}")]
     JfrLabels(DecodeError),
-    #[error("the body begins as {what} does; send {format}")]
+    #[error("the body starts like {what}; send {format}")]
     Other { what: &'static str, format: &'static str },
     #[error("form has no part jfr; send the recording in a part of this name, or as the body")]
     NoRecording,

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FoldedTextError {
     /// The text after the last space is not a number.
-    #[error("line {line}: {count:?} after the last space is no count")]
+    #[error("line {line}: {count:?} after the last space is not a count")]
     BadCount {
         /// Line number, from 1.
         line: usize,
@@ -150,9 +150,9 @@ mod tests {
     fn what_is_no_count_or_too_much_is_refused() {
         let long = format!("{} 1", "x".repeat(190));
         for (text, expected) in [
-            (&b"a 1\nb x"[..], "line 2: \"x\" after the last space is no count"),
-            (b"a ", "line 1: \"\" after the last space is no count"),
-            (b"a 9223372036854775808", "line 1: \"9223372036854775808\" after the last space is no count"),
+            (&b"a 1\nb x"[..], "line 2: \"x\" after the last space is not a count"),
+            (b"a ", "line 1: \"\" after the last space is not a count"),
+            (b"a 9223372036854775808", "line 1: \"9223372036854775808\" after the last space is not a count"),
             (b"a 9223372036854775807\nb 1", "line 2: the profile's counts add up to over 63 bits"),
             (b"a\xff 1", "line 1: not valid UTF-8"),
             (b"a 1\nb 1\nc 1\na 1\nd 1", "line 5: profile has 4 stacks, the limit is 3"),

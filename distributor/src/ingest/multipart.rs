@@ -33,24 +33,24 @@ pub struct FormPart {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
     /// The content type has no boundary.
-    #[error("content type {0:?} says no boundary; send multipart/form-data; boundary=…")]
+    #[error("content type {0:?} has no boundary; send multipart/form-data; boundary=…")]
     NoBoundary(String),
     /// The boundary is missing where a part must begin or end.
-    #[error("form is cut off: no boundary after byte {at}")]
+    #[error("form is truncated: no boundary after byte {at}")]
     CutOff {
         /// Offset from which it was searched.
         at: usize,
     },
     /// The part has no header, or one that is too long.
-    #[error("part of a form at byte {at} has no head of at most {MAX_PART_HEADER_BYTES} bytes")]
+    #[error("part of a form at byte {at} has no header of at most {MAX_PART_HEADER_BYTES} bytes")]
     NoHead {
         /// Offset at which the part begins.
         at: usize,
     },
     /// The form has too many parts.
     #[error(
-        "form has {} parts at least, the limit is {MAX_FORM_PARTS}, which no setting changes; send profile and \
-         sample_type_config, or jfr and labels, and no more", MAX_FORM_PARTS + 1
+        "form has at least {} parts, the limit is {MAX_FORM_PARTS}, which no setting changes; send only profile and \
+         sample_type_config, or jfr and labels", MAX_FORM_PARTS + 1
     )]
     TooMany,
 }
@@ -197,13 +197,13 @@ mod tests {
             MultipartForm::parse(content_type, &Bytes::from_static(body)).unwrap_err().to_string()
         };
         for (content_type, body, expected) in [
-            ("multipart/form-data", &b""[..], "content type \"multipart/form-data\" says no boundary"),
+            ("multipart/form-data", &b""[..], "content type \"multipart/form-data\" has no boundary"),
             ("multipart/form-data; boundary=", b"", "content type \"multipart/form-data; boundary=\""),
             ("multipart/form-data; boundary=\"b", b"", "content type"),
-            (TYPE, b"", "form is cut off: no boundary after byte 0"),
-            (TYPE, b"x", "form is cut off: no boundary after byte 0"),
-            (TYPE, b"--b-1\r\n", "part of a form at byte 5 has no head"),
-            (TYPE, b"--b-1\r\na: b\r\n\r\nx", "form is cut off: no boundary after byte 15"),
+            (TYPE, b"", "form is truncated: no boundary after byte 0"),
+            (TYPE, b"x", "form is truncated: no boundary after byte 0"),
+            (TYPE, b"--b-1\r\n", "part of a form at byte 5 has no header"),
+            (TYPE, b"--b-1\r\na: b\r\n\r\nx", "form is truncated: no boundary after byte 15"),
         ] {
             let error = parse(content_type, body);
             assert!(error.starts_with(expected), "{error}");

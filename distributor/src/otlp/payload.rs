@@ -17,8 +17,8 @@ const DEFAULT_SAMPLE_RATE: u32 = 100;
 const JFR_EVENT_LABEL: &str = "jfr_event";
 
 /// Advice for payloads that are too long together.
-const TOTAL_LIMIT_ADVICE: &str = ", which is what others leave of 64 times the request and limits.max_profile_size_bytes, at most \
-                        limits.ingestion_body_limit: send smaller batches";
+const TOTAL_LIMIT_ADVICE: &str = ", the rest of the budget of the request (64 times its size plus limits.max_profile_size_bytes, at most \
+                        limits.ingestion_body_limit): send smaller batches";
 
 /// Reader of the payloads of one export.
 pub(super) struct PayloadReader<'b> {
@@ -48,7 +48,7 @@ impl<'b> PayloadReader<'b> {
             "jfr" => self.read_jfr(made, &payload),
             format => {
                 let message = format!(
-                    "profile has no samples, and an original_payload of format {format:?}, which is not read here; send \
+                    "profile has no samples, and an original_payload of the unsupported format {format:?}; send \
                      pprof, jfr or samples"
                 );
                 Err(Status::new(ErrorCode::Invalid, message).with_reason("unsupported_format"))

@@ -126,7 +126,7 @@ fn a_payload_is_named_by_its_types() {
     assert!(refused("jfr", vec![1, 2]).starts_with("original_payload: not a flight recording"));
     assert_eq!(
         refused("linux_perf", vec![1]),
-        "profile has no samples, and an original_payload of format \"linux_perf\", which is not read here; send pprof, \
+        "profile has no samples, and an original_payload of the unsupported format \"linux_perf\"; send pprof, \
          jfr or samples"
     );
 }
@@ -173,7 +173,7 @@ fn what_is_too_long_says_which_setting_and_what_to_do() {
             "pprof",
             1000,
             "body_size_limit_exceeded",
-            "at most limits.ingestion_body_limit: ",
+            "at most limits.ingestion_body_limit): ",
         ),
         (
             BOUNDS,
@@ -187,7 +187,7 @@ fn what_is_too_long_says_which_setting_and_what_to_do() {
             "jfr",
             100,
             "body_size_limit_exceeded",
-            " 99, which is what others leave of ",
+            " 99, the rest of the budget of the request ",
         ),
     ] {
         let (found, message) = tell(bounds, format, jfr);

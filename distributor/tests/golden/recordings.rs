@@ -163,7 +163,7 @@ async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
         said,
         "1 of 2 profiles are not stored; series 1, profile 1 (cpu): profile cpu of the flight recording has 3 samples, \
          the limit is 2 (limits.max_profile_stacktrace_samples, and no more than one for 96 bytes of \
-         limits.max_profile_size_bytes): record for a shorter time; stored are series 1 profile 2 (alloc_sample_objects)"
+         limits.max_profile_size_bytes): record for a shorter time; stored: series 1 profile 2 (alloc_sample_objects)"
     );
     assert_eq!(status, 400);
     assert_eq!(house.sums("app")["memory:alloc_sample_bytes:bytes:space:bytes"], 11);
@@ -176,7 +176,7 @@ async fn a_kind_that_is_over_a_limit_is_refused_alone_and_by_its_name() {
     assert_eq!(status, 422);
     let overflow =
         "values of profile alloc_sample_objects of the flight recording add up to over 63 bits: record for";
-    assert!(said.contains(overflow) && said.ends_with("stored are series 1 profile 1 (cpu)"), "{said}");
+    assert!(said.contains(overflow) && said.ends_with("stored: series 1 profile 1 (cpu)"), "{said}");
 }
 
 #[tokio::test]

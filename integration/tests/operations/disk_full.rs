@@ -43,7 +43,7 @@ fn requests_under_way_have_a_bound() {
     }
     is_refusal(
         &answers.recv_timeout(RESPONSE_DEADLINE).unwrap(),
-        &["bytes", "(distributor.max_inflight_bytes)", "again"],
+        &["bytes", "(distributor.max_inflight_bytes)", "retry"],
     );
     drop(release);
     assert_eq!(answers.recv_timeout(RESPONSE_DEADLINE).unwrap().status, 200);

@@ -217,9 +217,9 @@ fn too_much_in_a_document_names_its_setting() {
 #[test]
 fn what_begins_as_another_format_is_not_taken_for_text() {
     for (body, expected) in [
-        (&b"FLR\0\0\x02\0\x01"[..], "the body begins as a flight recording does; send format=jfr"),
-        (b"\x1f\x8b\x08\0", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
-        (b"\x28\xb5\x2f\xfd", "the body begins as gzip or zstd does; send format=pprof, or format=jfr"),
+        (&b"FLR\0\0\x02\0\x01"[..], "the body starts like a flight recording; send format=jfr"),
+        (b"\x1f\x8b\x08\0", "the body starts like gzip or zstd; send format=pprof, or format=jfr"),
+        (b"\x28\xb5\x2f\xfd", "the body starts like gzip or zstd; send format=pprof, or format=jfr"),
     ] {
         let refused = converted("name=app", body, &TenantLimits::default()).unwrap_err();
         assert!(refused.http == 422 && refused.to_string().starts_with(expected), "{refused}");

@@ -156,7 +156,7 @@ fn compressed() -> Vec<Bomb> {
             "limits.ingestion_body_limit",
         )
         .of_body(),
-        ingest("text that inflates", "groups", text, 422, "begins as gzip or zstd"),
+        ingest("text that inflates", "groups", text, 422, "starts like gzip or zstd"),
     ];
     for (format, word) in [
         ("pprof", "limits.max_profile_size_bytes"),
@@ -165,7 +165,7 @@ fn compressed() -> Vec<Bomb> {
         ("speedscope", "column 2: not valid UTF-8"),
         ("flamebearer", "column 2: not valid UTF-8"),
         ("perf_script", "column 2: not valid UTF-8"),
-        ("groups", "begins as gzip or zstd"),
+        ("groups", "starts like gzip or zstd"),
         ("lines", "line 1: not valid UTF-8"),
     ] {
         bombs.push(ingest("a body that inflates", format, zeros.clone(), 422, word));
@@ -189,10 +189,10 @@ fn forms() -> Vec<Bomb> {
         raw(
             "parts without end",
             [part.clone(), b"\r\n".to_vec()].concat().repeat(PLAIN / 60),
-            "33 parts at least",
+            "at least 33 parts",
         ),
-        raw("a part without end", [part.clone(), vec![b'-'; PLAIN]].concat(), "form is cut off"),
-        raw("almost boundaries", [part, b"\r\n--a".repeat(PLAIN / 5)].concat(), "form is cut off"),
+        raw("a part without end", [part.clone(), vec![b'-'; PLAIN]].concat(), "form is truncated"),
+        raw("almost boundaries", [part, b"\r\n--a".repeat(PLAIN / 5)].concat(), "form is truncated"),
         of_config("types without end", config.as_bytes(), "the limit is 65536"),
         of_config("types that are cut off", little.as_bytes(), "EOF while parsing"),
         of_config("brackets without end", &b"{\"a\":".repeat(13_000), "sample_type_config is not valid"),

@@ -186,13 +186,19 @@ fn payloads() -> Vec<Bomb> {
             "original_payload: profile has 16777217",
         ),
         payload("pprof of empty texts", "pprof", &[0x32, 0].repeat(PLAIN / 2), 400, "2097153 strings"),
-        payload("a recording that inflates", "jfr", &zeros, 400, "which is what others leave of 64 times"),
+        payload(
+            "a recording that inflates",
+            "jfr",
+            &zeros,
+            400,
+            "the rest of the budget of the request (64 times",
+        ),
         payload(
             "a recording of frames",
             "jfr",
             &gzip(&recordings::frames(recordings::PLAIN)),
             400,
-            "which is what others leave of 64 times",
+            "the rest of the budget of the request (64 times",
         ),
         payload(
             "a stored recording",
@@ -201,7 +207,13 @@ fn payloads() -> Vec<Bomb> {
             400,
             "frames",
         ),
-        payload("of a kind that nobody knows", &"x".repeat(PLAIN), b"x", 400, "original_payload of format"),
+        payload(
+            "of a kind that nobody knows",
+            &"x".repeat(PLAIN),
+            b"x",
+            400,
+            "original_payload of the unsupported format",
+        ),
         export("original payload: several that inflate", several, 400, "20 of 20 profiles are not stored"),
     ]
 }
