@@ -98,7 +98,7 @@ impl SandwichTree {
 
 impl Serialize for SandwichTree {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let json = self.to_json().ok_or_else(|| ser::Error::custom("nodes of a sandwich are no tree"))?;
+        let json = self.to_json().ok_or_else(|| ser::Error::custom("nodes of a sandwich are not a tree"))?;
         RawValue::from_string(json).map_err(ser::Error::custom)?.serialize(serializer)
     }
 }

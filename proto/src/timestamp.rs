@@ -70,8 +70,9 @@ impl Serialize for Timestamp {
 impl<'de> Deserialize<'de> for Timestamp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_rfc3339(&text)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no moment such as 2026-03-04T10:01:00Z")))
+        parse_rfc3339(&text).ok_or_else(|| {
+            de::Error::custom(format!("{text:?} is not an RFC 3339 timestamp such as 2026-03-04T10:01:00Z"))
+        })
     }
 }
 
