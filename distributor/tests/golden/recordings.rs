@@ -114,7 +114,7 @@ async fn what_is_no_recording_is_refused_in_words() {
         (None, Vec::new(), 200, ""),
         (None, idle, 200, ""),
         (None, b"hello".to_vec(), 422, "not a flight recording: it does not begin with FLR"),
-        (None, raw[..90].to_vec(), 422, "flight recording is cut off at byte 90"),
+        (None, raw[..90].to_vec(), 422, "flight recording is truncated at byte 90"),
         (None, b"\x1f\x8bx".to_vec(), 422, "flight recording: gzip stream is damaged"),
         (FORM, form(&[("profile", &raw)]), 422, "form has no part jfr; send the recording in a part"),
         (FORM, form(&[("jfr", b"")]), 200, ""),

@@ -62,7 +62,7 @@ fn a_profile_that_is_refused_is_told_beside_those_that_are_stored() {
 
     let answer = post(&[PROTOBUF, tenant], b"\xff\xff");
     assert_eq!(answer.status, 400);
-    assert!(String::from_utf8_lossy(&answer.body).contains("request is cut off at byte 2"));
+    assert!(String::from_utf8_lossy(&answer.body).contains("request is truncated at byte 2"));
     let answer = post(&[("content-type", "application/json"), tenant], b"{}");
     assert_eq!((answer.status, answer.header("content-type")), (400, "application/json"));
     let said: Value = serde_json::from_slice(&answer.body).unwrap();

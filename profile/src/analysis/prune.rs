@@ -14,7 +14,7 @@ use crate::data_model::symbols::{Line, NO_ENTRY, SymbolTable};
 
 /// Pattern that is not a valid regular expression. Nothing was pruned.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{field} {pattern:?} of the profile is ignored, it is no regular expression: {why}")]
+#[error("{field} {pattern:?} of the profile is ignored, not a regular expression: {why}")]
 pub struct PrunePatternError {
     /// Name of the field: `drop_frames` or `keep_frames`.
     pub field: &'static str,

@@ -68,7 +68,7 @@ impl<'a> CodecReader<'a> {
                 self.at += length;
                 Ok(number)
             }
-            Err(_) => Err(self.error_here("a number that does not end")),
+            Err(_) => Err(self.error_here("an unterminated varint")),
         }
     }
     /// Reads an unsigned varint and checks that it fits in 32 bits.
@@ -86,13 +86,14 @@ impl<'a> CodecReader<'a> {
     /// Reads a count of items that take at least one byte each. A count above the remaining bytes is an
     /// error.
     pub fn read_count(&mut self) -> Result<usize, CodecError> {
-        let wrong = self.error_here("a count larger than the bytes that are left");
+        let wrong = self.error_here("a count larger than the remaining bytes");
         let count = self.read_number()?;
         if count > (self.bytes.len() - self.at) as u64 { Err(wrong) } else { Ok(count as usize) }
     }
     /// Reads the given number of bytes.
     pub fn read_slice(&mut self, count: usize) -> Result<&'a [u8], CodecError> {
-        let taken = self.bytes[self.at..].get(..count).ok_or_else(|| self.error_here("the end"))?;
+        let taken =
+            self.bytes[self.at..].get(..count).ok_or_else(|| self.error_here("unexpected end of data"))?;
         self.at += count;
         Ok(taken)
     }

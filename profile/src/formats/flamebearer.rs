@@ -44,11 +44,11 @@ pub enum FlamebearerError {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// The document has an unsupported version.
-    #[error("version is {0}; {FORMAT_VERSION} is read")]
+    #[error("version is {0}; the supported version is {FORMAT_VERSION}")]
     Version(i64),
     /// The document compares two graphs.
     #[error(
-        "metadata.format is {0:?}: two profiles that are compared; take each of them for itself, as \"single\""
+        "metadata.format is {0:?}, a comparison of two profiles; export each profile separately, as \"single\""
     )]
     NotSingle(String),
     /// The numbers of a level are not a multiple of a bar's numbers.
@@ -97,7 +97,7 @@ pub enum BarError {
         value: i64,
     },
     /// The index of the name is out of range.
-    #[error("there is no name {name}, flamebearer.names has {names}, from 0")]
+    #[error("name index {name} is out of range, flamebearer.names has {names} entries")]
     NoName {
         /// Index of the name.
         name: i64,
@@ -105,10 +105,10 @@ pub enum BarError {
         names: usize,
     },
     /// The position or the end exceeds 63 bits.
-    #[error("it ends beyond 63 bits")]
+    #[error("end exceeds 63 bits")]
     TooFar,
     /// The bar lies within no bar of the level above.
-    #[error("it lies at {start} to {end}, which is within no bar of the level above")]
+    #[error("range {start} to {end} is within no bar of the level above")]
     NoCaller {
         /// Start of the bar.
         start: i64,
@@ -116,7 +116,7 @@ pub enum BarError {
         end: i64,
     },
     /// The total differs from the sum of its parts.
-    #[error("its total is {total}, its self value and the bars below it are {parts}")]
+    #[error("total is {total}, but the self value and the bars below add up to {parts}")]
     Sum {
         /// Total of the bar.
         total: i64,
@@ -242,7 +242,7 @@ impl ParsedFlamebearer {
         [distance, total, value, name]: [i64; NUMBERS_PER_BAR],
         end: i64,
     ) -> Result<i64, BarError> {
-        let numbers = [("its distance", distance), ("its total", total), ("its self value", value)];
+        let numbers = [("distance", distance), ("total", total), ("self value", value)];
         if let Some(&(what, value)) = numbers.iter().find(|(_, value)| *value < 0) {
             return Err(BarError::Negative { what, value });
         }

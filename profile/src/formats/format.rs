@@ -24,7 +24,7 @@ use crate::formats::speedscope::{self, SpeedscopeError};
 
 /// Supported formats, for messages about unsupported input.
 pub const SUPPORTED_FORMATS: &str = "pprof (plain, gzip or zstd), folded stacks (lines such as main;work 12), speedscope, \
-                         flamebearer JSON, a flight recording of Java, or what perf script prints";
+                         flamebearer JSON, a Java flight recording, or the output of perf script";
 /// Number of bytes that are scanned for control characters.
 const CONTROL_SCAN_BYTES: usize = 4_096;
 
@@ -67,7 +67,7 @@ pub enum ProfileReadError {
     #[error(transparent)]
     Jfr(#[from] RecordingError),
     /// The data is JSON of another kind.
-    #[error("JSON that is neither of speedscope (shared, profiles) nor a flame graph (flamebearer)")]
+    #[error("JSON is neither a speedscope document (shared, profiles) nor a flame graph (flamebearer)")]
     OtherJson,
 }
 
@@ -214,8 +214,8 @@ mod tests {
             read.unwrap_err().to_string()
         };
         for (raw, expected) in [
-            (&b"\x0a\x04"[..], "profile is cut off"),
-            (b"FLR\0\0\x02", "flight recording is cut off at byte 6"),
+            (&b"\x0a\x04"[..], "profile is truncated"),
+            (b"FLR\0\0\x02", "flight recording is truncated at byte 6"),
             (b"main", "not folded stacks: line 1, column 5: "),
             (b"{\"shared\": {}}", "not a speedscope document: line 1, column 13: missing field `frames`"),
             (
@@ -223,7 +223,7 @@ mod tests {
                 "not a flamebearer document: line 1, column 16: invalid type: sequence",
             ),
             (b"a 1 1.5: cycles:\n\tzz", "not the output of perf script: line 2: "),
-            (b"{}", "JSON that is neither of speedscope"),
+            (b"{}", "JSON is neither a speedscope document"),
         ] {
             let said = said(raw);
             assert!(said.starts_with(expected), "{said}");

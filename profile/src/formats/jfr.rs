@@ -77,7 +77,9 @@ pub enum JfrError {
     #[error("not a flight recording: it does not begin with FLR")]
     OtherFormat,
     /// The recording has an unsupported version.
-    #[error("flight recording of version {major}.{minor}; 2.x is read, which JDK 11 and later write")]
+    #[error(
+        "flight recording has version {major}.{minor}; the supported version is 2.x, which JDK 11 and later write"
+    )]
     Version {
         /// Major version of the recording.
         major: u16,
@@ -86,14 +88,14 @@ pub enum JfrError {
     },
     /// The chunk is incomplete: the JVM was still writing it, or crashed.
     #[error(
-        "chunk at byte {at} of the flight recording was never finished; dump it with jcmd or stop the recording"
+        "chunk at byte {at} of the flight recording is unfinished; dump the recording with jcmd or stop it"
     )]
     Unfinished {
         /// Offset of the chunk in the recording.
         at: usize,
     },
     /// The recording ends within a chunk or value.
-    #[error("flight recording is cut off at byte {at}")]
+    #[error("flight recording is truncated at byte {at}")]
     Truncated {
         /// Offset in the recording.
         at: usize,
@@ -107,9 +109,7 @@ pub enum JfrError {
         why: &'static str,
     },
     /// The constants of this type cannot be skipped, because the metadata does not describe its layout.
-    #[error(
-        "flight recording is damaged: its metadata does not say how constants of type {class} at byte {at} are written"
-    )]
+    #[error("flight recording is damaged: metadata has no layout for constants of type {class} at byte {at}")]
     UnknownType {
         /// Offset in the recording.
         at: usize,

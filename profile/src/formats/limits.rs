@@ -28,6 +28,6 @@ impl ExpandedFrameCounter {
     /// Adds the frames of one stack. Returns an error if the sum exceeds the limit.
     pub(crate) fn add_stack(&mut self, depth: usize, limits: &DecodeLimits) -> Result<(), OverLimitError> {
         self.0 = self.0.saturating_add(depth);
-        check_limit("frames of all stacks, each written out", self.0, limits.frames)
+        check_limit("frames of all expanded stacks", self.0, limits.frames)
     }
 }

@@ -39,7 +39,9 @@ pub enum PerfScriptError {
         column: usize,
     },
     /// The line is not the head of a sample, where one is expected.
-    #[error("line {line}: {seen:?} begins no sample; one begins as in \"main 12 [000] 3.456789: 1 cycles:\"")]
+    #[error(
+        "line {line}: {seen:?} does not begin a sample; expected for example \"main 12 [000] 3.456789: 1 cycles:\""
+    )]
     NoHead {
         /// Line number, from 1.
         line: usize,
@@ -47,7 +49,7 @@ pub enum PerfScriptError {
         seen: String,
     },
     /// The line is not a frame, where one is expected.
-    #[error("line {line}: {seen:?} is no frame; one is as in \"7f12ab main+0x34 (/bin/main)\"")]
+    #[error("line {line}: {seen:?} is not a frame; expected for example \"7f12ab main+0x34 (/bin/main)\"")]
     NoFrame {
         /// Line number, from 1.
         line: usize,

@@ -120,7 +120,7 @@ impl Default for DecodeLimits {
 }
 
 /// Limit name for timestamps: each sample type is stored with all of them.
-pub const TIMESTAMP_BYTES_LIMIT_NAME: &str = "bytes of moments, times its sample types";
+pub const TIMESTAMP_BYTES_LIMIT_NAME: &str = "bytes of timestamps, times its sample types";
 
 /// Returns an error if `seen` is over the limit.
 #[inline(always)]
@@ -132,7 +132,7 @@ pub(crate) fn check_limit(what: &'static str, seen: usize, limit: usize) -> Resu
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecodeError {
     /// The bytes end within a field.
-    #[error("profile is cut off at byte {at}, within {what}")]
+    #[error("profile is truncated at byte {at}, within {what}")]
     Truncated {
         /// Offset in the decompressed bytes.
         at: usize,

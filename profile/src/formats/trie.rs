@@ -136,7 +136,7 @@ impl TrieReader<'_> {
             self.sample(at, frame, value)?;
         }
         self.open.push(open);
-        check_limit("nodes within each other", self.open.len(), self.limits.depth)
+        check_limit("nested nodes", self.open.len(), self.limits.depth)
             .map_err(|over| TrieError::Tally { at, why: over.into() })
     }
 
@@ -243,10 +243,10 @@ mod tests {
         let long = "x".repeat(127);
         let stacks: Vec<(&str, u8, u8)> = ["a", "b", "c", "d", "e"].map(|name| (name, 1, 0)).into();
         for (bytes, expected) in [
-            (vec![], "profile is cut off at byte 0, within the name of a node"),
-            (vec![0xff], "profile is cut off at byte 1, within the name of a node"),
-            (vec![3, b'a'], "profile is cut off at byte 2, within the name of a node"),
-            (nodes(&[("", 0, 2), ("a", 1, 0)]), "profile is cut off at byte 7, within the name of a node"),
+            (vec![], "profile is truncated at byte 0, within the name of a node"),
+            (vec![0xff], "profile is truncated at byte 1, within the name of a node"),
+            (vec![3, b'a'], "profile is truncated at byte 2, within the name of a node"),
+            (nodes(&[("", 0, 2), ("a", 1, 0)]), "profile is truncated at byte 7, within the name of a node"),
             (node(b"\xff", 1, 0), "node at byte 0: its name is not valid UTF-8"),
             (
                 nodes(&[("a", 1, 0), ("b", 1, 0)]),
@@ -256,7 +256,7 @@ mod tests {
                 [&[1, b'a'][..], &[0xff; 9], &[1, 0]].concat(),
                 "node at byte 0: its value is 18446744073709551615, which is over 9223372036854775807",
             ),
-            (nodes(&deep), "node at byte 15: profile has 6 nodes within each other, the limit is 5"),
+            (nodes(&deep), "node at byte 15: profile has 6 nested nodes, the limit is 5"),
             (nodes(&[(&long, 1, 0)]), "node at byte 0: profile has 150 bytes, the limit is 149"),
             (
                 [nodes(&[("", 0, 5)]), nodes(&stacks)].concat(),

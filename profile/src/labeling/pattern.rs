@@ -46,7 +46,7 @@ pub(crate) fn compile_with_groups(pattern: &str) -> Result<CapturePattern, Strin
 fn compile(translated: &str) -> Result<Regex, String> {
     let failed = |error: regex::Error| match error {
         regex::Error::CompiledTooBig(limit) => {
-            format!("it compiles to more than {limit} bytes; make it simpler")
+            format!("compiled pattern exceeds {limit} bytes; simplify the pattern")
         }
         // The message shows the pattern on several lines. Its last line describes the error.
         other => {
@@ -138,7 +138,7 @@ impl PatternTranslator<'_> {
     fn repeat(&mut self, operator: &str) -> Result<(), String> {
         match self.last {
             RepeatTarget::Nothing => {
-                return Err(format!("nothing stands before {operator} that it could repeat"));
+                return Err(format!("nothing to repeat before {operator}"));
             }
             RepeatTarget::Repeated => {
                 return Err(format!("{operator} repeats a repetition; put that into a group"));
@@ -165,10 +165,10 @@ impl PatternTranslator<'_> {
         ahead.next_if_eq(&'}')?;
         self.rest = ahead;
         if least.max(most.unwrap_or(0)) > MAX_REPEAT_COUNT {
-            return Some(Err(format!("something is repeated more than {MAX_REPEAT_COUNT} times, the limit")));
+            return Some(Err(format!("repeat count exceeds {MAX_REPEAT_COUNT}, the limit")));
         }
         Some(match most {
-            Some(most) if most < least => Err(format!("{{{least},{most}}} runs backwards")),
+            Some(most) if most < least => Err(format!("{{{least},{most}}} is reversed")),
             Some(most) => Ok(format!("{{{least},{most}}}")),
             None => Ok(format!("{{{least},}}")),
         })
@@ -195,7 +195,7 @@ impl PatternTranslator<'_> {
         }
         let is_name = !name.is_empty() && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_');
         if !self.take('>') || !is_name {
-            return Err(format!("{name:?} is no name of a group"));
+            return Err(format!("{name:?} is not a group name"));
         }
         self.begin_group(name);
         Ok(())
@@ -227,7 +227,7 @@ impl PatternTranslator<'_> {
         let is_group = self.rest.peek() == Some(&':');
         let (on, off) = flags.split_once('-').unwrap_or((&flags, ""));
         if !(is_group || self.rest.peek() == Some(&')')) || off.contains('-') || flags.ends_with('-') {
-            return Err("after (? there may be :, a name as in P<name>, or flags of i, m, s and U".into());
+            return Err("(? must be followed by :, a name as in P<name>, or flags of i, m, s and U".into());
         }
         self.rest.next();
         // A flag may be given twice. If it is off in one place, it is off.
@@ -254,7 +254,7 @@ impl PatternTranslator<'_> {
                 ClassMember::One(character) => self.literal(character),
                 ClassMember::Several(class) => self.out.push_str(&format!("[{class}]")),
             },
-            None => return Err("a \\ stands at the end".into()),
+            None => return Err("pattern ends with \\".into()),
         }
         self.last = RepeatTarget::One;
         Ok(())
@@ -292,7 +292,7 @@ impl PatternTranslator<'_> {
             'x' => self.hexadecimal().map(ClassMember::One),
             '0'..='7' => self.octal(letter).map(ClassMember::One),
             mark if mark.is_ascii() && !mark.is_ascii_alphanumeric() => Ok(ClassMember::One(mark)),
-            other => Err(format!("\\{other} means nothing")),
+            other => Err(format!("unknown escape \\{other}")),
         }
     }
 
@@ -309,18 +309,16 @@ impl PatternTranslator<'_> {
                 }
             }
             Some(letter) => name.push(letter),
-            None => return Err("\\p names no property".into()),
+            None => return Err("\\p without a property".into()),
         }
         if name.is_empty() || !name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_') {
-            return Err(format!("{name:?} is no property of characters"));
+            return Err(format!("{name:?} is not a character property"));
         }
         Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
     }
 
     fn hexadecimal(&mut self) -> Result<char, String> {
-        let wrong = || {
-            "\\x is followed by two digits, or by some in braces, which are a character's number".to_owned()
-        };
+        let wrong = || "\\x needs two hexadecimal digits, or the number of a character in braces".to_owned();
         let mut digits = String::new();
         if self.take('{') {
             while let Some(digit) = self.rest.next_if(char::is_ascii_hexdigit) {
@@ -350,7 +348,7 @@ impl PatternTranslator<'_> {
         }
         match char::from_u32(number) {
             Some(character) if digits > 1 || first == '0' => Ok(character),
-            _ => Err(format!("\\{first} would refer to a group, which is not possible")),
+            _ => Err(format!("reference \\{first} to a group is not supported")),
         }
     }
 
@@ -373,7 +371,7 @@ impl PatternTranslator<'_> {
                         self.rest.next();
                         to = match self.end()? {
                             to if to < from => {
-                                return Err(format!("the range {from:?} to {to:?} runs backwards"));
+                                return Err(format!("range {from:?} to {to:?} is reversed"));
                             }
                             to => to,
                         };
@@ -400,7 +398,7 @@ impl PatternTranslator<'_> {
         match self.rest.next() {
             Some('\\') => match self.rest.next().map(|letter| self.escaped(letter)).transpose()? {
                 Some(ClassMember::One(character)) => Ok(character),
-                _ => Err("a range ends with no character".into()),
+                _ => Err("a range does not end with a character".into()),
             },
             Some(character) => Ok(character),
             None => Err("a [ is not closed: ] is missing".into()),
@@ -433,7 +431,7 @@ impl PatternTranslator<'_> {
                     "space", "upper", "word", "xdigit",
                 ];
                 if !POSIX_CLASS_NAMES.contains(&name.trim_start_matches('^')) {
-                    return Err(format!("[:{name}:] is no class of characters"));
+                    return Err(format!("[:{name}:] is not a character class"));
                 }
                 self.rest = ahead;
                 return Ok(ClassMember::Several(format!("[:{name}:]")));

@@ -71,7 +71,7 @@ enum RelabelAction {
 /// Error for labels that exceed a limit while rules are applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{labels} labels of {bytes} bytes after {rules} rules, the limits are {MAX_LABELS_DURING_RELABEL} and {MAX_LABEL_BYTES_DURING_RELABEL}; send fewer, or have the rules make fewer and shorter ones"
+    "{labels} labels of {bytes} bytes after {rules} rules, the limits are {MAX_LABELS_DURING_RELABEL} and {MAX_LABEL_BYTES_DURING_RELABEL}; send fewer labels, or change the rules to produce fewer or shorter ones"
 )]
 pub struct RelabelLimitError {
     /// Number of rules that were applied.

@@ -129,7 +129,7 @@ fn write_location(dictionary: &Dictionary, location: u32, out: &mut Vec<u8>) {
 pub fn read(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Result<(), CodecError> {
     for known in DictionaryMark::end_of(dictionary).counts() {
         if unpacker.read_number()? != known as u64 {
-            return Err(unpacker.error_here("names that build on others, which are not here"));
+            return Err(unpacker.error_here("a dictionary delta with another base"));
         }
     }
     let symbols = &mut dictionary.symbols;
@@ -186,7 +186,7 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
     let stacks = &mut dictionary.stacks;
     for _ in 0..unpacker.read_count()? {
         let before = stacks.nodes().len();
-        let wrong = unpacker.error_here("a parent that is not there");
+        let wrong = unpacker.error_here("an unknown parent id");
         let parent = match unpacker.read_number()? {
             0 => NO_ENTRY,
             back => before.checked_sub(back as usize).ok_or(wrong)? as u32,
@@ -208,13 +208,13 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
 }
 
 fn within(unpacker: &mut CodecReader<'_>, length: usize) -> Result<u32, CodecError> {
-    let wrong = unpacker.error_here("an id that was not written before");
+    let wrong = unpacker.error_here("an unknown id");
     let id = unpacker.read_u32()?;
     if (id as usize) < length { Ok(id) } else { Err(wrong) }
 }
 
 fn within_or_none(unpacker: &mut CodecReader<'_>, length: usize) -> Result<u32, CodecError> {
-    let wrong = unpacker.error_here("an id that was not written before");
+    let wrong = unpacker.error_here("an unknown id");
     match unpacker.read_u32()?.checked_sub(1) {
         None => Ok(NO_ENTRY),
         Some(id) if (id as usize) < length => Ok(id),
@@ -224,7 +224,7 @@ fn within_or_none(unpacker: &mut CodecReader<'_>, length: usize) -> Result<u32, 
 
 /// Checks that an entry is new. It was new to the writer, so it must be new to a reader at the same mark.
 fn check_is_new(unpacker: &CodecReader<'_>, new: u32, before: usize) -> Result<(), CodecError> {
-    if new as usize == before { Ok(()) } else { Err(unpacker.error_here("an entry that was there already")) }
+    if new as usize == before { Ok(()) } else { Err(unpacker.error_here("a duplicate entry")) }
 }
 
 #[cfg(test)]

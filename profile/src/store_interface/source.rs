@@ -76,7 +76,7 @@ pub trait ProfileSource: Send + Sync {
     }
     /// Returns the tree for totals by stack of this source.
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
-        let mut tree = Err(SourceError::Damaged("names are of other stacks than totals".into()));
+        let mut tree = Err(SourceError::Damaged("names and totals have different stacks".into()));
         self.visit_names(&mut |dictionary, stacks| {
             if stacks.len() < totals.len() {
                 return;
@@ -124,6 +124,6 @@ pub enum SourceError {
     #[error("stored profiles have moved: {0}")]
     Moved(String),
     /// The client canceled the request, so no result is needed.
-    #[error("whoever asked has left")]
+    #[error("request was canceled by the client")]
     Left,
 }

@@ -133,7 +133,7 @@ mod tests {
             (b" \n", "profile is empty"),
             (b"{\"flamebearer\":{}}", "profile cannot be read: not a flamebearer document: line 1, column "),
             (b"{\"shared\":{}}", "profile cannot be read: not a speedscope document: line 1, column "),
-            (b"[{}]", "profile cannot be read: JSON that is neither"),
+            (b"[{}]", "profile cannot be read: JSON is neither"),
             (
                 b"swapper 0 [000] 1.0: cycles:\n\tx",
                 "profile cannot be read: not the output of perf script: line 2",
@@ -163,7 +163,7 @@ mod tests {
         let bytes = document(1_000);
         assert!(bytes.len() < 40 << 10);
         let refused = read_profile(bytes.as_bytes(), ByteSize::kib(40)).unwrap_err();
-        assert!(refused.message.contains("frames of all stacks, each written out"), "{refused}");
+        assert!(refused.message.contains("frames of all expanded stacks"), "{refused}");
     }
 
     #[test]

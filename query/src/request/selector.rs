@@ -190,7 +190,7 @@ mod tests {
         let refused = |text: &str| text.parse::<Selector>().unwrap_err().to_string();
         assert!(refused(r#"{a=~"("}"#).starts_with("regular expression \"(\" at character 5: "));
         assert!(refused(r#"{a=~")|("}"#).contains("at character 5: a ) closes no group"));
-        assert!(refused(r#"{a=~"(?:.{1000}){1000}"}"#).contains("make it simpler"));
+        assert!(refused(r#"{a=~"(?:.{1000}){1000}"}"#).contains("simplify the pattern"));
         assert!(refused(&format!("{{a=~\"{}x{}\"}}", "(".repeat(200), ")".repeat(200))).contains("nest"));
     }
 

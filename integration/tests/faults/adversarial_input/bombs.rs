@@ -139,7 +139,7 @@ fn compressed() -> Vec<Bomb> {
         push("twice compressed", &twice, 400, "unknown wire type"),
         push("a profile that inflates by zstd", &zstd(LARGE, 20), 400, "limits.max_profile_size_bytes"),
         push("a window of zstd", &zstd(LARGE, 23), 400, "limits.max_profile_size_bytes"),
-        push("a window of zstd over the limit", &zstd(LARGE, 24), 400, "its window is over 8 MiB"),
+        push("a window of zstd over the limit", &zstd(LARGE, 24), 400, "window exceeds 8 MiB"),
         ingest(
             "a profile that inflates by zstd",
             "pprof",

@@ -66,7 +66,7 @@ fn parca() -> Vec<Bomb> {
             .of_body()
             .with(&[("content-encoding", "gzip")]),
         plain("a profile that inflates", json(&gzip(&vec![0; LARGE])), 400, "limits.max_profile_size_bytes"),
-        plain("a long profile", json(&vec![0x32; PLAIN]), 400, "cut off at byte 15728640").of_body(),
+        plain("a long profile", json(&vec![0x32; PLAIN]), 400, "truncated at byte 15728640").of_body(),
         plain("series without end", listed("{\"series\":[", "{},"), 413, "over 500000 series").of_body(),
         plain("brackets without end", b"[".repeat(PLAIN), 400, "invalid type: sequence"),
     ]
@@ -84,7 +84,7 @@ fn by_hand() -> Vec<Bomb> {
         upload("a profile that inflates", &gzip(&vec![0; LARGE]), 413, "querier.adhoc.max_profile_bytes"),
         upload("a profile that inflates by zstd", &zstd(LARGE, 23), 413, "querier.adhoc.max_profile_bytes"),
         upload("more than a profile", &vec![b'a'; PLAIN * 2], 413, "querier.adhoc.max_profile_bytes"),
-        upload("brackets without end", &b"[".repeat(PLAIN), 400, "JSON that is neither"),
+        upload("brackets without end", &b"[".repeat(PLAIN), 400, "JSON is neither"),
         upload("empty texts", &[0x32, 0].repeat(PLAIN / 2), 400, "bytes of tables in memory"),
         upload(
             "frames without end",

@@ -52,9 +52,21 @@ fn printed() -> Vec<Bomb> {
         .collect();
     let events: String = (0..PLAIN / 24).map(|number| format!("m 1 1.5: 1 e{number}:\n\ta f\n\n")).collect();
     vec![
-        ingest("a first line without end", "perf_script", b"a ".repeat(PLAIN / 2), 422, "begins no sample"),
-        ingest("numbers without end", "perf_script", b"1 ".repeat(PLAIN / 2), 422, "begins no sample"),
-        ingest("colons without end", "perf_script", b"a 1 1.5: ".repeat(PLAIN / 9), 422, "begins no sample"),
+        ingest(
+            "a first line without end",
+            "perf_script",
+            b"a ".repeat(PLAIN / 2),
+            422,
+            "does not begin a sample",
+        ),
+        ingest("numbers without end", "perf_script", b"1 ".repeat(PLAIN / 2), 422, "does not begin a sample"),
+        ingest(
+            "colons without end",
+            "perf_script",
+            b"a 1 1.5: ".repeat(PLAIN / 9),
+            422,
+            "does not begin a sample",
+        ),
         ingest("short samples", "perf_script", b"a 1 1.5: x:\n\n".repeat(PLAIN / 13), 200, ""),
         ingest("a stack without end", "perf_script", deep, 422, "100001 frames"),
         ingest(
@@ -159,7 +171,7 @@ fn speedscopes() -> Vec<Bomb> {
             "weights without samples",
             document(one, &sampled("[0]", &weights)),
             422,
-            "each sample has one",
+            "each sample needs one weight",
         ),
         named("a sample without end", document(one, &sampled(&deep, "1")), 422, "100001 frames"),
         named("profiles without end", document(one, &profiles), 200, ""),
@@ -183,7 +195,7 @@ fn trees() -> Vec<Bomb> {
     for format in ["trie", "tree"] {
         bombs.push(ingest("a chain", format, chain.clone(), 400, "limits.max_profile_size_bytes"));
         let (status, word) =
-            if format == "trie" { (400, "limits.max_profile_size_bytes") } else { (422, "cut off") };
+            if format == "trie" { (400, "limits.max_profile_size_bytes") } else { (422, "truncated") };
         bombs.push(ingest("a chain of long names", format, long.clone(), status, word));
         let children = [[0, 0].as_slice(), &[0xff; 9], &[1]].concat();
         bombs.push(ingest("children that are not there", format, children, 422, "within the name of a node"));

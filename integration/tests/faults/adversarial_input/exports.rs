@@ -257,7 +257,7 @@ fn doors() -> Vec<Bomb> {
         port("a body that inflates", &gzip(&vec![0; LARGE]), "gzip", 413, "limits.ingestion_body_limit"),
         port("a body that inflates by zstd", &zstd(LARGE, 20), "zstd", 413, "limits.ingestion_body_limit"),
         port("a window of zstd", &zstd(LARGE, 23), "zstd", 413, "limits.ingestion_body_limit"),
-        port("a window of zstd over the limit", &zstd(LARGE, 24), "zstd", 400, "its window is over 8 MiB"),
+        port("a window of zstd over the limit", &zstd(LARGE, 24), "zstd", 400, "window exceeds 8 MiB"),
         port("samples without end", &many, "identity", 400, "bytes of tables in memory"),
     ]
 }

@@ -109,7 +109,7 @@ fn counted() -> Vec<Bomb> {
         named("labels without end", &recording(&labelled), 400, "limits.max_profile_stacktrace_samples"),
         named("samples without a stack", &recording(&bare), 200, ""),
         named("chunks without end", &chunks.repeat(PLAIN / chunks.len()), 200, ""),
-        named("a count without end", &recording(&constants(SYMBOL, (1 << 28) - 1, &[])), 422, "is cut off"),
+        named("a count without end", &recording(&constants(SYMBOL, (1 << 28) - 1, &[])), 422, "is truncated"),
     ]
 }
 
@@ -203,7 +203,7 @@ fn labelled() -> Vec<Bomb> {
             422,
             "labels of the flight recording: 16777217 bytes, the limit is 16777216",
         ),
-        of("labels that are cut off", &context(&same)[..1_000_000], 422, "cut off"),
+        of("labels that are cut off", &context(&same)[..1_000_000], 422, "truncated"),
         form(
             "a recording that inflates",
             "jfr",

@@ -34,7 +34,7 @@ impl Tree {
         let count = unpacker.read_count()?;
         let mut tree = Tree { names, nodes: Vec::new() };
         if count.saturating_mul(size_of::<TreeNode>()).saturating_add(tree.bytes()) > most {
-            return Err(unpacker.error_here("a tree that takes more memory than was said"));
+            return Err(unpacker.error_here("a tree larger than the declared memory"));
         }
         // The root also has a name, which is empty and therefore the first.
         if count == 0 || tree.names.is_empty() {
@@ -50,7 +50,7 @@ impl Tree {
         let names = tree.names.len();
         let tree = finish_tree(tree.names, tree.nodes);
         if (tree.names.len(), tree.nodes.len()) != (names, count) {
-            return Err(unpacker.error_here("names or nodes that stand for nothing"));
+            return Err(unpacker.error_here("redundant names or nodes"));
         }
         Ok(tree)
     }
@@ -62,7 +62,7 @@ impl Tree {
             let callees = (said >> 1) as usize;
             let is_known = at < next && callees <= self.nodes.len() - next;
             if !is_known || (at == 0 && said & 1 == 1) {
-                return Err(unpacker.error_here("a tree whose nodes do not hang together"));
+                return Err(unpacker.error_here("a tree with disconnected nodes"));
             }
             self.nodes[at].other = said & 1 == 1;
             self.nodes[next..next + callees].iter_mut().for_each(|callee| callee.parent = at as u32);
@@ -77,7 +77,7 @@ impl Tree {
             let is_sibling = node.parent == before.parent;
             let name = unpacker.read_u32()?.checked_add(if is_sibling { before.name } else { 0 });
             let name = name.filter(|&name| (name as usize) < self.names.len());
-            node.name = name.ok_or_else(|| unpacker.error_here("a name that was not written before"))?;
+            node.name = name.ok_or_else(|| unpacker.error_here("an unknown name id"))?;
             if is_sibling && (node.name, node.other) <= (before.name, before.other) {
                 return Err(unpacker.error_here("siblings out of order"));
             }
@@ -91,7 +91,7 @@ impl Tree {
 fn names(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Vec<Arc<str>>, CodecError> {
     let texts = unpacker.read_texts()?;
     if texts.len().saturating_mul(size_of::<[usize; 4]>()) > most {
-        return Err(unpacker.error_here("names that take more memory than was said"));
+        return Err(unpacker.error_here("names larger than the declared memory"));
     }
     let mut names: Vec<Arc<str>> = Vec::with_capacity(texts.len());
     for text in texts {

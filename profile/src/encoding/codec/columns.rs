@@ -24,7 +24,7 @@ impl<'a> TextColumnIter<'a> {
     pub(super) fn locate(unpacker: &mut CodecReader<'a>) -> Result<Self, CodecError> {
         let left = unpacker.read_count()?;
         let lengths = *unpacker;
-        let wrong = unpacker.error_here("texts longer than the bytes that are left");
+        let wrong = unpacker.error_here("texts longer than the remaining bytes");
         let mut bytes = 0usize;
         for _ in 0..left {
             let length = usize::try_from(unpacker.read_number()?).map_err(|_| wrong)?;

@@ -120,41 +120,35 @@ fn errors_say_where_and_what() {
     ticks["flamebearer"]["numTicks"] = json!(10);
     let most = i64::MAX;
     for (document, wanted) in [
-        (with("version", json!(2)), "version is 2; 1 is read"),
+        (with("version", json!(2)), "version is 2; the supported version is 1"),
         (
             with("metadata", json!({ "format": "double" })),
-            "metadata.format is \"double\": two profiles that are compared; take each of them for itself",
+            "metadata.format is \"double\", a comparison of two profiles; export each profile separately",
         ),
         (ticks, "flamebearer.numTicks is 10, but the bars of level 0 have 9"),
         (levels(json!([[0, 9, 9, 0], [0, 1, 1, 0, 2, 2, 1]])), "levels[1] has 7 numbers; a bar has 4"),
-        (levels(json!([[0, -9, 9, 0]])), "flamebearer.levels[0], bar 0: its total is -9, below 0"),
-        (levels(json!([[0, 9, -1, 0]])), "its self value is -1, below 0"),
+        (levels(json!([[0, -9, 9, 0]])), "flamebearer.levels[0], bar 0: total is -9, below 0"),
+        (levels(json!([[0, 9, -1, 0]])), "self value is -1, below 0"),
         (
             levels(json!([[0, 9, 0, 0], [0, 9, 9, 1, -1, 1, 1, 1]])),
-            "levels[1], bar 1: its distance is -1, below 0",
+            "levels[1], bar 1: distance is -1, below 0",
         ),
-        (levels(json!([[0, 9, 9, 2]])), "there is no name 2, flamebearer.names has 2, from 0"),
-        (levels(json!([[0, 9, 9, -1]])), "there is no name -1"),
-        (levels(json!([[0, most, most, 1, 1, 1, 1, 1]])), "levels[0], bar 1: it ends beyond 63 bits"),
-        (levels(json!([[most, 1, 1, 1]])), "levels[0], bar 0: it ends beyond 63 bits"),
-        (
-            levels(json!([[0, 9, 9, 0], [9, 1, 1, 1]])),
-            "levels[1], bar 0: it lies at 9 to 10, which is within no bar",
-        ),
-        (
-            levels(json!([[0, 4, 4, 1, 0, 4, 4, 1], [3, 2, 2, 1]])),
-            "it lies at 3 to 5, which is within no bar",
-        ),
+        (levels(json!([[0, 9, 9, 2]])), "name index 2 is out of range, flamebearer.names has 2 entries"),
+        (levels(json!([[0, 9, 9, -1]])), "name index -1 is out of range"),
+        (levels(json!([[0, most, most, 1, 1, 1, 1, 1]])), "levels[0], bar 1: end exceeds 63 bits"),
+        (levels(json!([[most, 1, 1, 1]])), "levels[0], bar 0: end exceeds 63 bits"),
+        (levels(json!([[0, 9, 9, 0], [9, 1, 1, 1]])), "levels[1], bar 0: range 9 to 10 is within no bar"),
+        (levels(json!([[0, 4, 4, 1, 0, 4, 4, 1], [3, 2, 2, 1]])), "range 3 to 5 is within no bar"),
         (
             levels(json!([[0, 9, 5, 0], [0, 5, 5, 1]])),
-            "levels[0], bar 0: its total is 9, its self value and the bars below it are 10",
+            "levels[0], bar 0: total is 9, but the self value and the bars below add up to 10",
         ),
         (
             levels(json!([[0, 9, 5, 0], [0, 3, 3, 1]])),
-            "its total is 9, its self value and the bars below it are 8",
+            "total is 9, but the self value and the bars below add up to 8",
         ),
-        (levels(json!([[0, 9, 0, 0], [0, 9, 8, 1]])), "levels[1], bar 0: its total is 9, its self value and"),
-        (levels(json!([[0, 0, 5, 0]])), "its total is 0, its self value and the bars below it are 5"),
+        (levels(json!([[0, 9, 0, 0], [0, 9, 8, 1]])), "levels[1], bar 0: total is 9, but the self value and"),
+        (levels(json!([[0, 0, 5, 0]])), "total is 0, but the self value and the bars below add up to 5"),
         (levels(json!([[0, 1.5, 5, 0]])), "invalid type: floating point `1.5`, expected i64"),
         (json!({ "flamebearer": { "names": [] } }), "line 1, column 27: missing field `levels`"),
         (json!({ "version": 1 }), "missing field `flamebearer`"),
@@ -163,7 +157,7 @@ fn errors_say_where_and_what() {
         (levels(json!([[], [], [], []])), "3 frames in a stack, the limit is 2"),
         (
             levels(json!([[0, 9, 0, 0], [0, 9, 1, 1], [1, 4, 4, 1, 0, 4, 4, 0]])),
-            "5 frames of all stacks, each written out, the limit is 4",
+            "5 frames of all expanded stacks, the limit is 4",
         ),
         (graph(&[&"x".repeat(1_000)], json!([])), "bytes, the limit is 1000"),
     ] {

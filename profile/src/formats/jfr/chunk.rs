@@ -118,7 +118,7 @@ impl<'a> JfrEventReader<'a> {
         let class = event.read_long()?;
         let end = start + size;
         if end < event.position() {
-            return Err(JfrError::Malformed { at: start, why: "an event that is smaller than its head" });
+            return Err(JfrError::Malformed { at: start, why: "an event smaller than its header" });
         }
         if size > self.0.remaining_bytes() {
             return Err(JfrError::Truncated { at: start });

@@ -65,7 +65,7 @@ impl<'a> JfrTypeTable<'a> {
         let size = input.read_int()?;
         let mut input = input.limited_to(start.saturating_add(size));
         if input.read_long()? != 0 {
-            return Err(JfrError::Malformed { at: start, why: "no metadata where the header says" });
+            return Err(JfrError::Malformed { at: start, why: "missing metadata event" });
         }
         for _ in ["start", "duration", "id"] {
             input.read_long()?;
@@ -77,7 +77,7 @@ impl<'a> JfrTypeTable<'a> {
         for _ in 0..texts {
             let at = input.position();
             let EncodedText::Plain(text) = input.read_text()? else {
-                return Err(JfrError::Malformed { at, why: "metadata that needs constants" });
+                return Err(JfrError::Malformed { at, why: "metadata that refers to constants" });
             };
             bytes += text.len();
             check_limit("bytes of texts of metadata", bytes, MAX_TEXT_BYTES)?;
@@ -102,7 +102,7 @@ impl<'a> JfrTypeTable<'a> {
 
     /// Reads an element with all nested elements.
     fn read_element(&mut self, input: &mut ChunkCursor<'a>, depth: usize) -> Result<(), JfrError> {
-        check_limit("elements of metadata in each other", depth, MAX_ELEMENT_DEPTH)?;
+        check_limit("nested elements of metadata", depth, MAX_ELEMENT_DEPTH)?;
         let name = self.read_text_id(input)?;
         let attributes = self.read_attributes(input)?;
         match &*self.texts[name] {
@@ -137,7 +137,7 @@ impl<'a> JfrTypeTable<'a> {
     fn read_text_id(&self, input: &mut ChunkCursor<'a>) -> Result<usize, JfrError> {
         let at = input.position();
         let id = input.read_int()?;
-        let outside = JfrError::Malformed { at, why: "a text that metadata does not have" };
+        let outside = JfrError::Malformed { at, why: "an unknown text index" };
         if id < self.texts.len() { Ok(id) } else { Err(outside) }
     }
 

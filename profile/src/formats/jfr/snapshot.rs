@@ -31,9 +31,9 @@ impl<'a> LabelsSnapshot<'a> {
         let mut snapshot = LabelsSnapshot::default();
         let labels = snapshot.read(bytes).map_err(|error| match error {
             DecodeError::OverLimit { what, seen, limit } => JfrError::LabelsOverLimit { what, seen, limit },
-            DecodeError::Truncated { at, .. } => JfrError::Labels { at, why: "they are cut off" },
+            DecodeError::Truncated { at, .. } => JfrError::Labels { at, why: "truncated data" },
             DecodeError::Malformed { at, why } => JfrError::Labels { at, why },
-            _ => JfrError::Labels { at: 0, why: "no such message" },
+            _ => JfrError::Labels { at: 0, why: "not a labels message" },
         })?;
         let place = |id: &u64| snapshot.text_index(*id);
         let pairs = labels.iter().map(|(name, value)| Some((place(name)?, place(value)?)));

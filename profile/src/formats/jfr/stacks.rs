@@ -203,7 +203,7 @@ impl StackReader {
             let at = input.position();
             plans.frame.run(&mut input, &mut slots)?;
             if input.position() == at {
-                return Err(JfrError::Malformed { at, why: "frames of a stack that have no fields" });
+                return Err(JfrError::Malformed { at, why: "stack frames without fields" });
             }
             let method = slots[1];
             let line = (slots[LINE_SLOT] as i32).max(0) as u32;

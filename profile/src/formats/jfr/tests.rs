@@ -261,15 +261,17 @@ fn what_is_no_recording_is_refused_in_words() {
         raw[at..at + bytes.len()].copy_from_slice(bytes);
         said(&raw)
     };
-    assert_eq!(said(b""), "flight recording is cut off at byte 0");
+    assert_eq!(said(b""), "flight recording is truncated at byte 0");
     assert_eq!(changed(0, b"x"), "not a flight recording: it does not begin with FLR");
-    assert!(changed(4, &[0, 1]).starts_with("flight recording of version 1.1; 2.x is read"));
-    assert!(changed(8, &[0; 8]).starts_with("chunk at byte 0 of the flight recording was never finished"));
+    assert!(
+        changed(4, &[0, 1]).starts_with("flight recording has version 1.1; the supported version is 2.x")
+    );
+    assert!(changed(8, &[0; 8]).starts_with("chunk at byte 0 of the flight recording is unfinished"));
     assert_eq!(
         changed(68, &[0; 4]),
-        "flight recording is damaged: an event that is smaller than its head at byte 68"
+        "flight recording is damaged: an event smaller than its header at byte 68"
     );
-    assert!(changed(24, &[0xff; 8]).starts_with("flight recording is cut off at byte"));
+    assert!(changed(24, &[0xff; 8]).starts_with("flight recording is truncated at byte"));
     for junk in [&b"junk"[..], &[0; 100]] {
         let said = said(&[&whole[..], junk].concat());
         assert_eq!(said, format!("flight recording is damaged: no chunk at byte {}", whole.len()));
@@ -312,7 +314,7 @@ fn types_that_have_no_end_are_refused() {
     let head = |texts: &[u8]| [&[1, 1, 1][..], texts].concat();
     assert_eq!(read_plain(&bare(&head(&[1, 3, 1, b'a', 0, 0, 0]))), JfrRecording::default());
     let nested = [&head(&[1, 3, 1, b'a'])[..], &[0, 0, 1].repeat(20)].concat();
-    let (what, seen, limit) = ("elements of metadata in each other", 17, 16);
+    let (what, seen, limit) = ("nested elements of metadata", 17, 16);
     assert_eq!(said(&bare(&nested)), JfrError::OverLimit { what, seen, limit });
     let many = head(&[0xff, 0xff, 0xff, 0x7f]);
     assert!(said(&bare(&many)).to_string().ends_with(" texts of metadata, the limit is 131072"));
@@ -323,7 +325,7 @@ fn types_that_have_no_end_are_refused() {
     let outside = head(&[1, 3, 1, b'a', 7, 0, 0]);
     assert_eq!(
         said(&bare(&outside)).to_string().split(" at byte").next(),
-        Some("flight recording is damaged: a text that metadata does not have")
+        Some("flight recording is damaged: an unknown text index")
     );
 }
 

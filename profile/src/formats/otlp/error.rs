@@ -13,7 +13,7 @@ pub(super) const PROFILES_LIMIT_NAME: &str = "profiles in a request";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OtlpError {
     /// The bytes end within a field.
-    #[error("request is cut off at byte {at}, within {what}")]
+    #[error("request is truncated at byte {at}, within {what}")]
     CutOff {
         /// Offset in the request.
         at: usize,
@@ -29,10 +29,10 @@ pub enum OtlpError {
         why: &'static str,
     },
     /// The request has no dictionary.
-    #[error("request has no dictionary, and layouts before OTLP 1.8 are not read: update the sender")]
+    #[error("request has no dictionary, layouts before OTLP 1.8 are not supported: update the sender")]
     NoDictionary,
     /// Fields have types that the current layout does not have.
-    #[error("profile has fields as they were before OTLP 1.8, which are not read: update the sender")]
+    #[error("profile has fields of a layout before OTLP 1.8, which is not supported: update the sender")]
     TooOld,
     /// The request has no profiles.
     #[error("request has no resource_profiles")]
@@ -91,15 +91,13 @@ pub enum OtlpError {
         period: i64,
     },
     /// Sum of values that does not fit into 63 bits.
-    #[error("the values of sample {sample} come to over 63 bits: send them as several samples")]
+    #[error("values of sample {sample} add up to over 63 bits: send several samples")]
     SumOverflow {
         /// Number of the sample, from 1.
         sample: usize,
     },
     /// Profile without a metric name.
-    #[error(
-        "profile has no period_type, so nothing says what it is called; set its type, such as cpu or wall"
-    )]
+    #[error("profile has no period_type, from which its name is derived; set a type, such as cpu or wall")]
     NoMetric,
 }
 

@@ -22,7 +22,7 @@ pub enum OtlpJsonError {
     Malformed(#[from] serde_json::Error),
     /// The protobuf output is over the limit.
     #[error(
-        "the request has over {limit} bytes as protobuf, which is limits.ingestion_body_limit: send smaller batches"
+        "request exceeds {limit} bytes as protobuf, the limit (limits.ingestion_body_limit): send smaller batches"
     )]
     TooLarge {
         /// Maximum bytes as protobuf.
@@ -401,23 +401,23 @@ impl<'de> Visitor<'de> for OtlpFieldValueVisitor<'_> {
             OtlpFieldKind::Text => self.out.content(self.field.1, text.as_bytes()),
             OtlpFieldKind::Bytes => {
                 let bytes =
-                    base64(text).ok_or_else(|| E::custom(format_args!("{} is no base64", self.field.0)))?;
+                    base64(text).ok_or_else(|| E::custom(format_args!("{} is not base64", self.field.0)))?;
                 self.out.content(self.field.1, &bytes);
             }
             OtlpFieldKind::Id(length) => {
                 let is_hex = text.len() == 2 * length;
                 let bytes = is_hex.then(|| decode_hex(text)).flatten().or_else(|| base64(text));
-                let bytes = bytes.ok_or_else(|| E::custom(format_args!("{} is no id", self.field.0)))?;
+                let bytes = bytes.ok_or_else(|| E::custom(format_args!("{} is not an id", self.field.0)))?;
                 self.out.content(self.field.1, &bytes);
             }
             OtlpFieldKind::Double => {
                 let number =
-                    text.parse().map_err(|_| E::custom(format_args!("{} is no number", self.field.0)))?;
+                    text.parse().map_err(|_| E::custom(format_args!("{} is not a number", self.field.0)))?;
                 return self.visit_f64(number);
             }
             OtlpFieldKind::Number | OtlpFieldKind::Fixed => match text.parse::<i128>() {
                 Ok(number) => return self.number(number),
-                Err(_) => return Err(E::custom(format_args!("{} is no whole number", self.field.0))),
+                Err(_) => return Err(E::custom(format_args!("{} is not a whole number", self.field.0))),
             },
             OtlpFieldKind::Truth | OtlpFieldKind::Message(_) => {
                 return Err(E::invalid_type(serde::de::Unexpected::Other("a text"), &self));

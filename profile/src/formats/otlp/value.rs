@@ -164,7 +164,7 @@ fn each(
     mut visit: impl FnMut(usize, usize, usize) -> Result<(), OtlpError>,
 ) -> Result<(), OtlpError> {
     if depth >= MAX_VALUE_DEPTH {
-        let what = "lists and maps of an attribute within each other";
+        let what = "nested lists and maps of an attribute";
         return Err(OtlpError::OverLimit { what, seen: depth + 1, limit: MAX_VALUE_DEPTH, way_out: "" });
     }
     let mut at = 0;
@@ -198,7 +198,7 @@ fn single_value<'a>(
 pub(super) fn check_text_length(length: usize) -> Result<(), OtlpError> {
     if length > MAX_TEXT_BYTES {
         let what = "bytes in the text of an attribute";
-        let way_out = ": send less in it";
+        let way_out = ": shorten the text";
         return Err(OtlpError::OverLimit { what, seen: length, limit: MAX_TEXT_BYTES, way_out });
     }
     Ok(())

@@ -127,10 +127,13 @@ fn errors_say_where_and_what() {
         ("# a\n\n", "there are no samples"),
         (
             "a 1 1.5: 1 b:\n\nmain;work 12\n",
-            "line 3: \"main;work 12\" begins no sample; one begins as in \"main 12 [000]",
+            "line 3: \"main;work 12\" does not begin a sample; expected for example \"main 12 [000]",
         ),
-        ("a 1 1.5: 1 b:\n\n\tab f (x)\n", "line 3: \"\\tab f (x)\" begins no sample"),
-        ("a 1 1.5: 1 b:\n\txy f (x)\n", "line 2: \"\\txy f (x)\" is no frame; one is as in \"7f12ab"),
+        ("a 1 1.5: 1 b:\n\n\tab f (x)\n", "line 3: \"\\tab f (x)\" does not begin a sample"),
+        (
+            "a 1 1.5: 1 b:\n\txy f (x)\n",
+            "line 2: \"\\txy f (x)\" is not a frame; expected for example \"7f12ab",
+        ),
         (
             "a 1 1.5: 9223372036854775808 b:\n",
             "line 1: period 9223372036854775808 is over 9223372036854775807",

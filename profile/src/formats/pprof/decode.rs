@@ -238,7 +238,7 @@ impl PprofDecoder {
             (1..=6 | 11, _) => {
                 return Err(DecodeError::Malformed {
                     at: cursor.position(),
-                    why: "a table entry that is no message",
+                    why: "a table entry that is not a message",
                 });
             }
             field => return self.read_header_field(field, cursor, limits),
@@ -271,7 +271,7 @@ impl PprofDecoder {
             (7..=15, _) => {
                 return Err(DecodeError::Malformed {
                     at: cursor.position(),
-                    why: "a header field that is no number",
+                    why: "a header field that is not a number",
                 });
             }
             _ => {}

@@ -99,7 +99,7 @@ impl Inflater {
                     return Err(over(limit + 1, limit));
                 }
                 Err(libdeflater::DecompressionError::BadData) => {
-                    return Err(damaged("gzip", "bad data or cut off".to_owned()));
+                    return Err(damaged("gzip", "invalid or truncated data".to_owned()));
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Inflater {
             let count = rest.len();
             let from = bytes.len() - rest.len();
             let why =
-                format!("the {count} bytes after its end, from byte {from} on, are no gzip; cut them off");
+                format!("the {count} bytes after its end, from byte {from} on, are not gzip; remove them");
             return Err(damaged("gzip", why));
         }
         Ok(&self.buffer)
@@ -132,7 +132,7 @@ impl Inflater {
     fn zstd(&mut self, bytes: &[u8], limit: usize) -> Result<&[u8], DecodeError> {
         let damaged = |error: std::io::Error| {
             let way_out = match error.to_string().contains("too much memory") {
-                true => ": its window is over 8 MiB; compress with a level up to 19, and no longer window",
+                true => ": window exceeds 8 MiB; compress with a level up to 19, and no longer window",
                 false => "",
             };
             damaged("zstd", format!("{error}{way_out}"))

@@ -189,7 +189,7 @@ impl<'a> RawStringTable<'a> {
         let place = place.ok_or(DecodeError::OutOfRange { what, table, index, length })?;
         let text = self.texts[place];
         self.looked.set(self.looked.get() + text.len());
-        check_limit("bytes of names, each counted as often as it is used", self.looked.get(), self.limit)?;
+        check_limit("bytes of names, counted once per use", self.looked.get(), self.limit)?;
         std::str::from_utf8(text).map_err(|_| DecodeError::NotUtf8 { index: place })
     }
 }

@@ -166,7 +166,7 @@ fn padding_after_gzip_is_let_be_and_anything_else_is_refused() {
     assert_eq!(
         error.to_string(),
         format!(
-            "gzip stream is damaged: the 9 bytes after its end, from byte {place} on, are no gzip; cut them off"
+            "gzip stream is damaged: the 9 bytes after its end, from byte {place} on, are not gzip; remove them"
         )
     );
 }
@@ -405,7 +405,7 @@ fn moments_have_eight_bytes_each_and_count_once_for_each_type() {
     let (profile, _) = read(&with(1, &[&times, &times[..8], &[]])).unwrap();
     assert_eq!(profile.samples.moments.row_timestamps(0), [5, -1, i64::MAX, 5]);
     let refusal = refused(&with(1, &[&times[1..]])).to_string();
-    assert!(refusal.contains("moments of a sample that have not eight bytes each"), "{refusal}");
+    assert!(refusal.contains("timestamps of a sample that do not have eight bytes each"), "{refusal}");
     let many = [0u8; 8 * 1000];
     let limits = |bytes| DecodeLimits { bytes, ..DecodeLimits::default() };
     assert!(decode(&with(1, &[&many]), &limits(10_000)).is_ok());

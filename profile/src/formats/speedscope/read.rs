@@ -29,7 +29,7 @@ pub enum SpeedscopeError {
     #[error(transparent)]
     Json(#[from] JsonError),
     /// The document has another schema.
-    #[error("its $schema is {0:?}; that of a speedscope document is {SCHEMA_URL:?}")]
+    #[error("$schema is {0:?}; must be {SCHEMA_URL:?}")]
     Schema(String),
     /// The document has no profiles.
     #[error("the document has no profiles")]
@@ -44,7 +44,7 @@ pub enum SpeedscopeError {
     },
     /// Frame number that is out of range.
     #[error(
-        "profiles[{profile}].{list}[{at}]: there is no frame {frame}, shared.frames has {frames}, from 0"
+        "profiles[{profile}].{list}[{at}]: frame index {frame} is out of range, shared.frames has {frames} entries"
     )]
     NoFrame {
         /// Index of the profile.
@@ -59,7 +59,7 @@ pub enum SpeedscopeError {
         frames: usize,
     },
     /// Numbers of samples and weights that differ.
-    #[error("profiles[{profile}]: {samples} samples and {weights} weights; each sample has one")]
+    #[error("profiles[{profile}]: {samples} samples and {weights} weights; each sample needs one weight")]
     Weights {
         /// Index of the profile.
         profile: usize,
@@ -69,9 +69,7 @@ pub enum SpeedscopeError {
         weights: usize,
     },
     /// Event with a time before that of its predecessor.
-    #[error(
-        "profiles[{profile}].events[{at}]: it is at {time}, before the event that it follows, at {before}"
-    )]
+    #[error("profiles[{profile}].events[{at}]: time {time} is before that of the previous event, {before}")]
     Backwards {
         /// Index of the profile.
         profile: usize,
@@ -83,7 +81,7 @@ pub enum SpeedscopeError {
         before: String,
     },
     /// Event that ends a frame other than the innermost open one.
-    #[error("profiles[{profile}].events[{at}]: it ends frame {frame}, {}", innermost(.open))]
+    #[error("profiles[{profile}].events[{at}]: ends frame {frame}, {}", innermost(.open))]
     NotOpen {
         /// Index of the profile.
         profile: usize,
@@ -123,8 +121,8 @@ pub enum SpeedscopeError {
 
 fn innermost(open: &Option<u32>) -> String {
     match open {
-        None => "but none has begun".to_owned(),
-        Some(open) => format!("but frame {open} began later and has not ended"),
+        None => "but no frame is open".to_owned(),
+        Some(open) => format!("but the innermost open frame is {open}"),
     }
 }
 
@@ -383,7 +381,7 @@ impl<'a> SpeedscopeReader<'a> {
 impl SpeedscopeUnit {
     fn name(self) -> &'static str {
         match self {
-            SpeedscopeUnit::None => "of no unit",
+            SpeedscopeUnit::None => "without unit",
             SpeedscopeUnit::Nanoseconds => "nanoseconds",
             SpeedscopeUnit::Microseconds => "microseconds",
             SpeedscopeUnit::Milliseconds => "milliseconds",

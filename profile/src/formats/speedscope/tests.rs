@@ -206,8 +206,11 @@ fn errors_say_where_and_what() {
             document(r#"{"type": "sampled", "unit": "none", "weights": []}"#),
             "profiles[0]: missing field `samples`",
         ),
-        (sampled("none", "[[0], [0]]", "[1]"), "profiles[0]: 2 samples and 1 weights; each sample has one"),
-        (deep("[7]"), "profiles[0].samples[0]: there is no frame 7, shared.frames has 3, from 0"),
+        (
+            sampled("none", "[[0], [0]]", "[1]"),
+            "profiles[0]: 2 samples and 1 weights; each sample needs one weight",
+        ),
+        (deep("[7]"), "profiles[0].samples[0]: frame index 7 is out of range, shared.frames has 3 entries"),
         (deep("[4294967296]"), "invalid value: integer `4294967296`, expected u32"),
         (deep("[-1]"), "invalid value: integer `-1`, expected u32"),
         (sampled("none", "[[0]]", "[NaN]"), "line 1, column "),
@@ -220,7 +223,7 @@ fn errors_say_where_and_what() {
         ),
         (
             sampled("none", "[[0], [0]]", "[9223372036854775807, 1]"),
-            "add up to 9223372036854775808 of no unit",
+            "add up to 9223372036854775808 without unit",
         ),
         (format!("{} x", document("")), "trailing characters"),
     ]);
@@ -235,16 +238,16 @@ fn errors_of_events_and_over_limits_say_where_and_what() {
     let close = |frame: u32, at: f64| open(frame, at).replace('O', "C");
     let deep = sampled("none", "[[0, 0, 0, 0, 0]]", "[1]");
     all_refused([
-        (events(&close(0, 1.5)), "profiles[0].events[0]: it ends frame 0, but none has begun"),
+        (events(&close(0, 1.5)), "profiles[0].events[0]: ends frame 0, but no frame is open"),
         (
             events(&[open(0, 0.0), open(1, 0.0), close(0, 1.0)].join(",")),
-            "profiles[0].events[2]: it ends frame 0, but frame 1 began later and has not ended",
+            "profiles[0].events[2]: ends frame 0, but the innermost open frame is 1",
         ),
         (
             events(&[open(0, 5.0), close(0, 1.25)].join(",")),
-            "profiles[0].events[1]: it is at 1.25, before the event that it follows, at 5",
+            "profiles[0].events[1]: time 1.25 is before that of the previous event, 5",
         ),
-        (events(&open(3, 0.0)), "profiles[0].events[0]: there is no frame 3"),
+        (events(&open(3, 0.0)), "profiles[0].events[0]: frame index 3 is out of range"),
         (events(r#"{"type": "X"}"#), "unknown variant `X`, expected `O` or `C`"),
         (events(r#"{"type": "O", "frame": 0}"#), "missing field `at`"),
         (deep, "5 frames in a stack, the limit is 4"),
@@ -266,7 +269,7 @@ fn errors_of_events_and_over_limits_say_where_and_what() {
             events(
                 &(0..4).map(|at| open(0, f64::from(at))).chain([close(0, 9.0)]).collect::<Vec<_>>().join(","),
             ),
-            "profiles[0]: 10 frames of all stacks, each written out, the limit is 8",
+            "profiles[0]: 10 frames of all expanded stacks, the limit is 8",
         ),
     ]);
 }
@@ -351,10 +354,7 @@ fn profiles_are_read_one_by_one_and_equal_ones_are_one() {
     let all: Vec<String> = all.iter().map(|(name, unit, start)| profile(name, unit, *start)).collect();
     let text = document(&all.join(", "));
     let refused = read_profiles(text.as_bytes(), &DecodeLimits::default()).unwrap_err().to_string();
-    assert!(
-        refused.starts_with("its $schema is \"\"; that of a speedscope document is \"https://"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("$schema is \"\"; must be \"https://"), "{refused}");
 
     let text = text.replacen('{', &format!(r#"{{"$schema": "{}", "#, write::SCHEMA_URL), 1);
     let SpeedscopeProfiles { dictionary, parts } =

@@ -86,21 +86,21 @@ pub enum SeriesLabelsError {
     },
     /// A name has characters that older readers do not accept, and sanitization is on.
     #[error(
-        "label name {name:?} has more than letters, digits, _ and dots, or begins with a digit; change it, or have the server take any with limits.disable_label_sanitization: true"
+        "label name {name:?} has characters other than letters, digits, _ and dots, or begins with a digit; rename the label, or set limits.disable_label_sanitization: true"
     )]
     OddName {
         /// Rejected name.
         name: String,
     },
     /// A name occurs twice.
-    #[error("label {name:?} is there twice; send each name once")]
+    #[error("label {name:?} is duplicated; send each name once")]
     Twice {
         /// Duplicate name.
         name: String,
     },
     /// Two names with different values become equal by sanitization.
     #[error(
-        "labels {one:?} and {other:?} differ and become one, since dots become _ (limits.disable_label_sanitization is false); send one of them"
+        "labels {one:?} and {other:?} have different values and get the same name, since dots become _ (limits.disable_label_sanitization is false); send one of them"
     )]
     SameName {
         /// First name.
@@ -134,7 +134,7 @@ pub enum SeriesLabelsError {
     },
     /// The series has too many labels.
     #[error(
-        "series of {metric:?} has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer; by name, {first:?} is the first beyond it"
+        "series of {metric:?} has {count} labels, the limit is {limit} (limits.max_label_names_per_series): send fewer; the first label beyond the limit, by name, is {first:?}"
     )]
     TooMany {
         /// Metric name of the series.

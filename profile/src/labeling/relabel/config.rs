@@ -87,7 +87,7 @@ impl RelabelConfig {
     fn rule(self) -> Result<RelabelRule, InvalidRuleField> {
         let name = self.action.as_deref().unwrap_or("replace").to_lowercase();
         if self.source_labels.iter().flatten().any(String::is_empty) {
-            return Err(wrong("source_labels", "", "no label has an empty name; name those that are meant"));
+            return Err(wrong("source_labels", "", "label names must not be empty; set the names"));
         }
         // An invalid expression is an error, even if the action does not use it.
         let regex = self.regex()?;
@@ -120,7 +120,7 @@ impl RelabelConfig {
                     RelabelAction::LabelKeep(regex)
                 }
             }
-            other => return Err(wrong("action", other, &format!("that is none; write {ACTION_NAMES}"))),
+            other => return Err(wrong("action", other, &format!("unknown action; use {ACTION_NAMES}"))),
         };
         let sources = self.source_labels.unwrap_or_default();
         Ok(RelabelRule {
@@ -132,8 +132,7 @@ impl RelabelConfig {
 
     fn regex(&self) -> Result<CapturePattern, InvalidRuleField> {
         let regex = self.regex.as_deref().unwrap_or(DEFAULT_REGEX);
-        compile_with_groups(regex)
-            .map_err(|why| wrong("regex", regex, &format!("{why}; write one as RE2 has them")))
+        compile_with_groups(regex).map_err(|why| wrong("regex", regex, &format!("{why}; use RE2 syntax")))
     }
 
     fn replacement(&self) -> &str {
@@ -142,13 +141,13 @@ impl RelabelConfig {
 
     fn target(&self, action: &str) -> Result<&str, InvalidRuleField> {
         let target = self.target_label.as_deref().filter(|target| !target.is_empty());
-        let why = || format!("{action} needs the label that it sets or looks at; name it");
+        let why = || format!("{action} needs a target label; set target_label");
         target.ok_or_else(|| wrong("target_label", "", &why()))
     }
 
     fn divisor(&self) -> Result<NonZeroU64, InvalidRuleField> {
         let modulus = self.modulus.unwrap_or(0);
-        let why = "hashmod divides by it; write how many parts there are, 1 or more";
+        let why = "hashmod needs a modulus; set 1 or more";
         NonZeroU64::new(modulus).ok_or_else(|| wrong("modulus", "0", why))
     }
 
@@ -199,7 +198,7 @@ impl RelabelConfig {
         value: &str,
         action: &str,
     ) -> Result<(), InvalidRuleField> {
-        let why = || format!("{action} makes nothing of it; leave it out");
+        let why = || format!("{action} does not use the field; remove the field");
         if says { Err(wrong(field, value, &why())) } else { Ok(()) }
     }
 }

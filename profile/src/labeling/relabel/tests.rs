@@ -170,19 +170,16 @@ fn rules_that_are_wrong_name_the_culprit() {
     for (rule, expected) in [
         (
             json!({"action": "replce"}),
-            "rule 2: action is \"replce\": that is none; write replace, keep, drop, ",
+            "rule 2: action is \"replce\": unknown action; use replace, keep, drop, ",
         ),
-        (
-            json!({}),
-            "rule 2: target_label is \"\": replace needs the label that it sets or looks at; name it",
-        ),
+        (json!({}), "rule 2: target_label is \"\": replace needs a target label; set target_label"),
         (
             json!({"target_label": "a", "regex": "("}),
             "rule 2: regex is \"(\": a group is not closed: ) is missing",
         ),
         (
             json!({"target_label": "a", "action": "hashmod"}),
-            "rule 2: modulus is \"0\": hashmod divides by it",
+            "rule 2: modulus is \"0\": hashmod needs a modulus",
         ),
         (
             json!({"action": "labelmap", "replacement": ""}),
@@ -194,11 +191,11 @@ fn rules_that_are_wrong_name_the_culprit() {
         ),
         (
             json!({"action": "labeldrop", "source_labels": ["a", "b"]}),
-            "rule 2: source_labels is \"a, b\": labeldrop makes",
+            "rule 2: source_labels is \"a, b\": labeldrop does not use",
         ),
         (
             json!({"action": "labelkeep", "separator": ","}),
-            "rule 2: separator is \",\": labelkeep makes nothing of it",
+            "rule 2: separator is \",\": labelkeep does not use the field",
         ),
         (
             json!({"action": "dropequal", "target_label": "a", "regex": "(.*)"}),
@@ -210,12 +207,12 @@ fn rules_that_are_wrong_name_the_culprit() {
         ),
         (
             json!({"action": "drop", "source_labels": [""]}),
-            "rule 2: source_labels is \"\": no label has an empty name",
+            "rule 2: source_labels is \"\": label names must not be empty",
         ),
         (json!({"sources": ["a"]}), "rule 2: unknown field `sources`, expected one of `source_labels`"),
         (
             json!({"target_label": "a", "action": "uppercase", "regex": "*"}),
-            "rule 2: regex is \"*\": nothing stands before",
+            "rule 2: regex is \"*\": nothing to repeat before",
         ),
         (json!({"regex": 5}), "rule 2: invalid type: integer `5`, expected a string"),
         (json!("drop"), "rule 2: invalid type: string \"drop\", expected a rule, such as {action: labeldrop"),

@@ -29,9 +29,10 @@ fn what_comes_of_a_request_is_bounded_however_often_a_name_is_used() {
 fn lists_in_lists_end_somewhere() {
     let deep = (0..20).fold(text("x"), |inner, _| msg().m(5, msg().m(1, inner)));
     let wide = msg().m(5, (0..20_000).fold(msg(), |list, _| list.m(1, text("xxx"))));
-    for (value, why) in
-        [(deep, "within each other, the limit is 16"), (wide, "the limit is 65536: send less in it")]
-    {
+    for (value, why) in [
+        (deep, "nested lists and maps of an attribute, the limit is 16"),
+        (wide, "the limit is 65536: shorten the text"),
+    ] {
         let dictionary = dictionary().m(6, attribute("thread.name", value));
         let profile = cpu().m(2, msg().n(1, 2).p(2, &[6]).p(4, &[1]));
         let refused =
@@ -68,7 +69,7 @@ fn a_long_name_that_much_refers_to_is_written_once_or_not_at_all() {
     let builds = with(cpu().m(2, sample(4, 1)), &[]).unwrap_err();
     assert!(matches!(builds, OtlpError::OverLimit { what: error::PROFILE_BYTES_LIMIT_NAME, .. }), "{builds}");
     let label = with(cpu().m(2, sample(1, 1)), &[("a", named)]).unwrap_err().to_string();
-    assert_eq!(label, "200000 bytes in the text of an attribute, the limit is 65536: send less in it");
+    assert_eq!(label, "200000 bytes in the text of an attribute, the limit is 65536: shorten the text");
 }
 
 #[test]

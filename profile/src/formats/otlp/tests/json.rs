@@ -53,9 +53,9 @@ fn json_that_is_none_says_where() {
         (r#"{"dictionary": {"stringTable": [3]}}"#, "3 cannot be the value of stringTable"),
         (
             r#"{"dictionary": {"stackTable": [{"locationIndices": ["x"]}]}}"#,
-            "locationIndices is no whole number",
+            "locationIndices is not a whole number",
         ),
-        (r#"{"dictionary": {"linkTable": [{"traceId": "?"}]}}"#, "traceId is no id"),
+        (r#"{"dictionary": {"linkTable": [{"traceId": "?"}]}}"#, "traceId is not an id"),
         (
             r#"{"dictionary": {"stackTable": [{"locationIndices": [1, null]}]}}"#,
             "invalid type: null, expected a whole number in locationIndices",

@@ -61,13 +61,13 @@ fn requests_that_cannot_be_read_say_why() {
         (msg().m(2, dictionary()).0, "request has no resource_profiles"),
         (
             msg().m(1, resource(&[], &[])).0,
-            "request has no dictionary, and layouts before OTLP 1.8 are not read: update the sender",
+            "request has no dictionary, layouts before OTLP 1.8 are not supported: update the sender",
         ),
         (
             msg().m(1, resource(&[], &[cpu().m(2, sample(1, 1))])).0,
-            "request has no dictionary, and layouts before OTLP 1.8 are not read: update the sender",
+            "request has no dictionary, layouts before OTLP 1.8 are not supported: update the sender",
         ),
-        (vec![0xff, 0xff], "request is cut off at byte 2, within the request"),
+        (vec![0xff, 0xff], "request is truncated at byte 2, within the request"),
         (
             request(&vec![cpu(); 101]),
             "101 profiles in a request, the limit is 100 (distributor.max_profiles_per_request): send smaller batches",

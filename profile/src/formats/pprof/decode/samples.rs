@@ -132,7 +132,7 @@ impl SampleScratch {
                 (TIMESTAMPS_FIELD, WireValue::Bytes(start, end)) => {
                     let (times, rest) = cursor.range(start, end).remaining().as_chunks();
                     if !rest.is_empty() {
-                        let why = "moments of a sample that have not eight bytes each";
+                        let why = "timestamps of a sample that do not have eight bytes each";
                         return Err(DecodeError::Malformed { at: start, why });
                     }
                     self.moments.extend(times.iter().map(|time| i64::from_le_bytes(*time)));
