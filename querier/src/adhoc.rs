@@ -117,14 +117,14 @@ impl AdhocProfileService {
         let seen = name.len();
         if !(1..=MAX_PROFILE_NAME_BYTES).contains(&seen) {
             return Err(invalid_argument(format!(
-                "name of a profile has {seen} bytes; write one of 1 to {MAX_PROFILE_NAME_BYTES}"
+                "profile name has {seen} bytes; use 1 to {MAX_PROFILE_NAME_BYTES} bytes"
             )));
         }
         let size = bytes.len() as u64;
         let limit = self.max_bytes(first_tenant(reader));
         if size > limit.get() {
             let message = format!(
-                "profile has {size} bytes, and the tenant may keep {limit} of uploaded profiles (limits.max_adhoc_bytes)"
+                "profile has {size} bytes, the limit for all uploaded profiles of the tenant is {limit} (limits.max_adhoc_bytes)"
             );
             return Err(Status::new(ErrorCode::TooLarge, message));
         }
@@ -298,7 +298,7 @@ impl AdhocProfileService {
         let most = self.querier.config.adhoc.max_profiles_per_tenant;
         let shown: String = id.chars().take(MAX_SHOWN_ID_CHARS).collect();
         let message = format!(
-            "there is no profile {shown:?}, or it made room for newer ones: {most} are kept (querier.adhoc.max_profiles_per_tenant)"
+            "no uploaded profile {shown:?}; it may have been evicted, the limit is {most} profiles per tenant (querier.adhoc.max_profiles_per_tenant)"
         );
         Status::new(ErrorCode::NotFound, message)
     }
@@ -307,7 +307,7 @@ impl AdhocProfileService {
     fn max_profiles(&self) -> Result<usize, Status> {
         match self.querier.config.adhoc.max_profiles_per_tenant {
             0 => {
-                let message = "no profiles are kept that are uploaded by hand; set querier.adhoc.max_profiles_per_tenant";
+                let message = "ad hoc profiles are disabled; set querier.adhoc.max_profiles_per_tenant";
                 Err(Status::new(ErrorCode::Unimplemented, message))
             }
             most => Ok(most),

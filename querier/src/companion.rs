@@ -85,7 +85,8 @@ impl TenantSettings {
                 Err(error) => return Err(Status::from_error(&error)),
             }
         }
-        let message = format!("others changed {last:?} {MAX_UPDATE_ATTEMPTS} times meanwhile; try again");
+        let message =
+            format!("concurrent updates changed {last:?} during {MAX_UPDATE_ATTEMPTS} attempts; retry");
         Err(Status::new(ErrorCode::Conflict, message))
     }
 }

@@ -287,7 +287,7 @@ impl Querier {
             .timeout(left, self.quarantine.wait_until_exclusive(reader.active_queries(), question))
             .await;
         alone.map_err(|_| {
-            let message = "query waited for others that may have killed the process before; ask again later";
+            let message = "query timed out while suspect queries ran, each of which runs alone; retry later";
             Status::new(ErrorCode::Deadline, message)
         })??;
         let answer = |turn| async move {
@@ -315,15 +315,13 @@ impl Querier {
         let most = limits.max_concurrent_queries as usize;
         let turn = clock.timeout(all, self.turns.acquire(reader.tenants(), most)).await;
         let turn = turn.map_err(|_| {
-            late(
-                ": it waited for its turn (querier.max_concurrent, limits.max_concurrent_queries); ask again later",
-            )
+            late(": no permit was free (querier.max_concurrent, limits.max_concurrent_queries); retry later")
         })??;
         // Results of another tenant may exceed its share of the memory if this tenant has only just arrived.
         let room = self.response_budget_for(reader);
         let fair = clock.timeout(left(), room.wait_for_fair_share()).await;
         fair.map_err(|_| {
-            late(": it waited for memory that another tenant holds (querier.max_inflight_result_bytes); ask again later")
+            late(": another tenant holds the memory (querier.max_inflight_result_bytes); retry later")
         })?;
         reader.mark_planned();
         let done = clock.timeout(left(), work(turn)).await;

@@ -225,7 +225,7 @@ pub(crate) fn parse_max_nodes(asked: Option<i64>, limits: &TenantLimits) -> Resu
             Err(invalid_argument(format!("max nodes is {asked}; set a positive number or none")))
         }
         asked if asked > i64::from(most) => Err(invalid_argument(format!(
-            "max nodes is {asked}, the limit is {most} (limits.max_flamegraph_nodes_max); ask for fewer"
+            "max nodes is {asked}, the limit is {most} (limits.max_flamegraph_nodes_max); request fewer"
         ))),
         asked => nodes(asked as usize),
     }
@@ -280,7 +280,7 @@ pub(crate) fn parse_profile_ids(ids: &[String]) -> Result<BTreeSet<ContentHash>,
                 _ => byte.is_ascii_hexdigit(),
             })
     };
-    let bad = |id: &String| invalid_argument(format!("profile ids are UUIDs, {id:?} is none"));
+    let bad = |id: &String| invalid_argument(format!("profile id {id:?} is not a UUID"));
     let number = |id: &String| {
         let number = is_uuid(id).then(|| ContentHash::from_str_radix(&id.replace('-', ""), 16).ok());
         number.flatten().ok_or_else(|| bad(id))
@@ -316,7 +316,7 @@ fn check_count(what: &str, seen: usize, limit: usize) -> Result<(), Status> {
     if seen <= limit {
         return Ok(());
     }
-    Err(invalid_argument(format!("request has {seen} {what}, the limit is {limit}; ask for fewer")))
+    Err(invalid_argument(format!("request has {seen} {what}, the limit is {limit}; send fewer")))
 }
 
 #[cfg(test)]

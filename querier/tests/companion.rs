@@ -204,5 +204,5 @@ async fn a_page_learns_what_is_here() {
     assert!(enabled.contains(&("utf8LabelNames", true)) && enabled.contains(&("pyroscopeRuler", false)));
     let refused = companion.source_code(&a, Question {}).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Unimplemented);
-    assert!(refused.message.contains("no source code is configured"));
+    assert!(refused.message.contains("source code lookup is not supported"));
 }

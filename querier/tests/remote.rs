@@ -217,7 +217,7 @@ async fn after_three_new_plans_the_answer_goes_on_without_what_has_moved_and_say
         // All other shards count, those of the same peer as well.
         assert_eq!((outcome.total(), outcome.plans), (331, 4));
         let warnings = outcome.warnings.join("\n");
-        assert!(warnings.contains("shard 7") && warnings.contains("4 plans were overtaken"), "{warnings}");
+        assert!(warnings.contains("shard 7") && warnings.contains("4 query plans became"), "{warnings}");
     }
 }
 
@@ -234,7 +234,7 @@ async fn a_block_that_is_gone_is_replaced_by_others_or_lost() {
     let lost = ask(move |_| with(Peer { ends: gone(), ..two_shards() })).await;
     assert_eq!((lost.total(), lost.plans), (331, 2));
     let warnings = lost.warnings.join("\n");
-    assert!(warnings.contains("not in the bucket: block 1, block 2"), "{warnings}");
+    assert!(warnings.contains("missing in the bucket: block 1, block 2"), "{warnings}");
 }
 
 #[tokio::test]
@@ -499,7 +499,7 @@ async fn who_only_waited_for_a_turn_is_told_so() {
         hand.advance(Duration::from_secs(4));
     });
     assert_eq!([answered.code, waited.code], [ErrorCode::Deadline; 2]);
-    assert!(waited.message.contains("not done within 5s: it waited for its turn"), "{waited}");
+    assert!(waited.message.contains("not done within 5s: no permit was free"), "{waited}");
     assert!(answered.message.contains("not done within 9s; select fewer series"), "{answered}");
 }
 
@@ -525,7 +525,7 @@ async fn answers_that_are_damaged_or_break_off_are_refused() {
     assert_eq!(spoilt.code, ErrorCode::Internal, "{spoilt}");
     let cut = ask(|_| with(Peer { cut: true, ..two_shards() })).await.answer.expect_err("no end");
     assert_eq!(cut.code, ErrorCode::Unavailable);
-    assert!(cut.message.contains("broke off"), "{cut}");
+    assert!(cut.message.contains("ended before the result was complete"), "{cut}");
 }
 
 #[tokio::test]

@@ -27,7 +27,7 @@ impl Harm {
     /// What is said of it.
     fn said(self) -> &'static str {
         match self {
-            Harm::Lost => "listed, but not in the bucket",
+            Harm::Lost => "listed, but missing in the bucket",
             Harm::Flipped | Harm::Cut => "damaged: block ",
         }
     }

@@ -44,7 +44,7 @@ pub(super) fn read_profile(raw: &[u8], limit: ByteSize) -> Result<Profile, Statu
     let profile = read.map_err(|error| refused(&error, limit))?;
     if profile.samples.values.iter().any(|&value| value < 0) {
         return Err(invalid_argument(
-            "profile has values below 0, as differences have; upload both sides and compare them",
+            "profile has negative values, as a difference of profiles has; upload both profiles and compare them",
         ));
     }
     Ok(profile)
@@ -64,7 +64,7 @@ impl ProfileTypeColumns {
     pub(super) fn from_profile(profile: &Profile) -> Self {
         let types = &profile.header.types;
         let all = (0..).zip(types).map(|(column, value)| (value.clone(), [column; 2])).collect();
-        let none = "profile measures nothing: it names no type of its values; upload one that does";
+        let none = "profile has no sample type; upload a profile with at least one";
         ProfileTypeColumns { all, first: profile.header.shown_type(), none }
     }
 
@@ -79,7 +79,7 @@ impl ProfileTypeColumns {
         ProfileTypeColumns {
             all,
             first,
-            none: "profiles measure nothing that both have, in one unit; compare such of one kind",
+            none: "profiles have no sample type of the same unit in common; compare profiles of the same type",
         }
     }
 
@@ -105,7 +105,7 @@ impl ProfileTypeColumns {
         let Some((place, (_, columns))) = found.and_then(|place| Some((place, self.all.get(place)?))) else {
             let asked = asked.unwrap_or_default();
             return Err(invalid_argument(format!(
-                "profile has no type {asked:?}; there are {}",
+                "profile has no type {asked:?}; existing types: {}",
                 names.join(", ")
             )));
         };
@@ -146,7 +146,7 @@ mod tests {
             assert!(said.starts_with(why) && said.contains("upload pprof"), "{bytes:?}: {said}");
         }
         assert!(said(&[b'a'; 1025]).contains("the limit is 1KiB (querier.adhoc.max_profile_bytes)"));
-        assert!(said(b"main -3\n").contains("values below 0"));
+        assert!(said(b"main -3\n").contains("negative values"));
     }
 
     /// Events write a frame once for all that it calls: what takes a few bytes more for each call may be deep.
@@ -178,12 +178,16 @@ mod tests {
         assert_eq!(left.names(), ["cpu", "alloc:count", "alloc:bytes"]);
         assert_eq!(left.select_type(None).unwrap(), ([2, 2], "alloc:bytes".to_owned()));
         assert_eq!(left.select_type(Some("cpu")).unwrap().0, [0, 0]);
-        assert!(left.select_type(Some("alloc")).unwrap_err().message.contains("there are cpu, alloc:count"));
+        assert!(
+            left.select_type(Some("alloc")).unwrap_err().message.contains("existing types: cpu, alloc:count")
+        );
         let both = ProfileTypeColumns::common_types(&left, &of(&[("wall", "ns"), ("cpu", "ns")], "wall"));
         assert_eq!((both.names(), both.select_type(None).unwrap().0), (vec!["cpu".to_owned()], [0, 1]));
         let none = ProfileTypeColumns::common_types(&left, &of(&[("wall", "ns")], ""));
         assert!(none.select_type(None).is_err() && none.select_type(Some("cpu")).is_err());
-        assert!(of(&[], "").select_type(None).unwrap_err().message.starts_with("profile measures nothing:"));
+        assert!(
+            of(&[], "").select_type(None).unwrap_err().message.starts_with("profile has no sample type;")
+        );
     }
 
     #[test]
@@ -195,7 +199,7 @@ mod tests {
         };
         let nanoseconds = of(&[("cpu", "nanoseconds")]);
         let others = ProfileTypeColumns::common_types(&nanoseconds, &of(&[("cpu", "milliseconds")]));
-        assert!(others.select_type(None).unwrap_err().message.contains("in one unit"));
+        assert!(others.select_type(None).unwrap_err().message.contains("of the same unit"));
         // What both have has a name of its own, whatever it is called in either.
         let common =
             ProfileTypeColumns::common_types(&nanoseconds, &of(&[("cpu", "count"), ("cpu", "nanoseconds")]));

@@ -31,8 +31,9 @@ impl AdhocProfileService {
         let AdHocProfilesUploadRequest { name, profile, .. } = request;
         let decoded =
             self.querier.compute_on_pool(reader, move || BASE64_ENGINE.decode(profile.as_bytes())).await?;
-        let bytes = decoded
-            .map_err(|error| invalid_argument(format!("profile is no base64: {error}; encode its bytes")))?;
+        let bytes = decoded.map_err(|error| {
+            invalid_argument(format!("profile is not base64: {error}; encode the bytes as base64"))
+        })?;
         let (upload, shown) = self.store_profile(reader, name, bytes, nodes).await?;
         Ok(answer(&upload, shown))
     }

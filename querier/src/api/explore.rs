@@ -51,7 +51,7 @@ impl PageRange {
         let limit = if limit == 0 { DEFAULT_PAGE_ROWS } else { limit };
         if limit > MAX_PAGE_ROWS {
             return Err(invalid_argument(format!(
-                "page has {limit} rows, the limit is {MAX_PAGE_ROWS}; ask for more pages with page.offset"
+                "page has {limit} rows, the limit is {MAX_PAGE_ROWS}; request more pages with page.offset"
             )));
         }
         Ok(PageRange { offset: offset as usize, limit: limit as usize })

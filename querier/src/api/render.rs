@@ -181,7 +181,9 @@ impl Querier {
         if left.profile_type != right.profile_type {
             let left = left.profile_type;
             let right = right.profile_type;
-            return Err(invalid_argument(format!("sides measure {left} and {right}; compare the same type")));
+            return Err(invalid_argument(format!(
+                "sides have the types {left} and {right}; compare the same type"
+            )));
         }
         let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
         let is_graph = parameters.first("format") == Some("dot");

@@ -158,8 +158,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
                 shared.finish_query(ticket, answer);
             }
         };
-        let started =
-            self.start_expiry_task().and_then(|()| self.tasks.spawn("query in the background", run));
+        let started = self.start_expiry_task().and_then(|()| self.tasks.spawn("async query", run));
         if let Err(error) = started {
             self.jobs.lock().by_ticket.remove(&ticket);
             return Err(Status::from_error(&error));
@@ -184,7 +183,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
                 }
             }
         };
-        self.tasks.spawn("answers of queries in the background", forget)?;
+        self.tasks.spawn("async query expiry", forget)?;
         jobs.watched = true;
         Ok(())
     }
@@ -228,7 +227,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
             if running >= self.bounds.most {
                 let most = self.bounds.most;
                 let message = format!(
-                    "{running} queries of a tenant run in the background, the limit is {most} (querier.max_async_queries_per_tenant); wait for one of them to end"
+                    "tenant has {running} running async queries, the limit is {most} (querier.max_async_queries_per_tenant); wait until one ends"
                 );
                 return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(RETRY_AFTER_BUSY));
             }
@@ -244,7 +243,7 @@ impl<T: Send + Sync + 'static> AsyncQueryRegistry<T> {
         let seen = jobs.by_ticket.len();
         if seen >= MAX_ASYNC_QUERIES {
             let message = format!(
-                "{seen} queries run in the background or are kept, the limit is {MAX_ASYNC_QUERIES}; ask again later"
+                "{seen} async queries run or have a stored result, the limit is {MAX_ASYNC_QUERIES}; retry later"
             );
             return Err(Status::new(ErrorCode::Exhausted, message).with_retry_after(RETRY_AFTER_BUSY));
         }
@@ -287,7 +286,7 @@ fn check_result_size(bytes: usize, all: usize) -> Result<(), Status> {
     }
     let size = |bytes: usize| ByteSize::bytes(bytes as u64);
     let message = format!(
-        "the answer has {}, and half of {} (querier.async_results_bytes, and at most half of querier.max_inflight_result_bytes) may be kept for a tenant; ask for fewer nodes, or wait for the answer",
+        "result has {}, the limit per tenant is half of {} (querier.async_results_bytes, and at most half of querier.max_inflight_result_bytes); request fewer nodes, or send a synchronous query",
         size(bytes),
         size(all)
     );
@@ -314,7 +313,7 @@ impl<T> AsyncQuery<T> {
 pub(crate) fn unknown_query_error(name: &str) -> Status {
     let minutes = ASYNC_RESULT_RETENTION.as_secs() / 60;
     let message = format!(
-        "no query {name:?} runs here: it ended more than {minutes} minutes ago, its answer made room for others, or its node was started again; begin it again"
+        "no async query {name:?} on this node: it ended more than {minutes} minutes ago, its result was evicted, or the node restarted; start a new query"
     );
     Status::new(ErrorCode::NotFound, message)
 }
@@ -499,7 +498,7 @@ mod tests {
         else {
             panic!("it is too large")
         };
-        assert!(why.message.contains("the answer has 513KiB, and half of 1MiB"), "{why}");
+        assert!(why.message.contains("result has 513KiB, the limit per tenant is half of 1MiB"), "{why}");
         assert_eq!(reader.held_bytes(), 0);
         let (b, c) = (keep("b", 512).await, keep("c", 512).await);
         // Of whoever has most, the oldest; then of the next one.

@@ -40,7 +40,7 @@ impl TenantSettings {
 
     /// Rejects requests for source code, which this server does not provide.
     pub async fn source_code(&self, _: &TenantId, _: Question) -> Result<Nothing, Status> {
-        let message = "no source code is configured at this server, and it cannot be yet; open the file where it is kept";
+        let message = "source code lookup is not supported; open the file in its repository";
         Err(Status::new(ErrorCode::Unimplemented, message))
     }
 }

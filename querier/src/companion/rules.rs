@@ -48,7 +48,7 @@ impl StoredRecordingRule {
         let of_type = all.take_equal(PROFILE_TYPE_LABEL);
         let (Some(profile_type), None) = (of_type, all.take_equal(PROFILE_TYPE_LABEL)) else {
             return Err(invalid_argument(format!(
-                "matchers must have one {PROFILE_TYPE_LABEL}=\"…\"; add it, or leave one out"
+                "matchers need exactly one {PROFILE_TYPE_LABEL}=\"…\"; add or remove one"
             )));
         };
         self.profile_type = validate::parse_profile_type(&profile_type)?.to_string();

@@ -36,7 +36,7 @@ impl TenantSettings {
         request: SetSettingsRequest,
     ) -> Result<SetSettingsResponse, Status> {
         let Setting { name, value, .. } =
-            request.setting.ok_or_else(|| invalid_argument("request has no setting; set it"))?;
+            request.setting.ok_or_else(|| invalid_argument("request has no setting; set setting"))?;
         let key = key(&name)?;
         let (key, notes) = self.update_document(tenant, |_| Ok((key.clone(), Some(value.clone())))).await?;
         Ok(SetSettingsResponse { setting: notes.get(&key).map(|note| setting(&name, note)) })
@@ -63,7 +63,7 @@ fn key(name: &str) -> Result<String, Status> {
         0 => Err(invalid_argument("setting has no name; set name")),
         1..=MAX_SETTING_NAME_BYTES => Ok(format!("{SETTING_KEY_PREFIX}{name}")),
         seen => Err(invalid_argument(format!(
-            "name of a setting has {seen} bytes, the limit is {MAX_SETTING_NAME_BYTES}; shorten it"
+            "name of a setting has {seen} bytes, the limit is {MAX_SETTING_NAME_BYTES}; shorten the name"
         ))),
     }
 }

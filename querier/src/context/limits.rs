@@ -120,7 +120,7 @@ pub(crate) fn clamp_time_range(
         let first = now.minus(lookback).nanos();
         if time.from.saturating_add(spare(lookback)) < first {
             let lookback = format_duration(lookback);
-            left_out = Some(format!("what is older than {lookback} is left out (limits.max_query_lookback)"));
+            left_out = Some(format!("data older than {lookback} is left out (limits.max_query_lookback)"));
             time = TimeRange { from: first, to: time.to.max(first) };
             named = first;
         }
@@ -136,14 +136,14 @@ pub(crate) fn clamp_time_range(
         let to = if time.to == i64::MAX { now.nanos().saturating_add(1) } else { time.to };
         time = TimeRange { from: time.from.max(to.saturating_sub(span)), to };
         named = named.max(time.from);
-        left_out = Some(format!("what is not of the last {text} is left out (limits.max_query_length)"));
+        left_out = Some(format!("data before the last {text} is left out (limits.max_query_length)"));
     }
     // The requested range includes both ends, so it is one nanosecond longer than their distance.
     let asked = time.to.saturating_sub(named).saturating_sub(1);
     if asked > span {
         let asked = format_duration(Duration::from_nanos(asked.unsigned_abs()));
         return Err(invalid_argument(format!(
-            "time range is {asked} long, the limit is {text} (limits.max_query_length); ask about a shorter time"
+            "time range is {asked} long, the limit is {text} (limits.max_query_length); narrow the time range"
         )));
     }
     Ok((time, left_out))

@@ -56,7 +56,7 @@ pub enum TenantsError {
     #[error(transparent)]
     Tenant(#[from] TenantError),
     /// The request names too many tenants.
-    #[error("request names {0} tenants, the limit is {MAX_TENANTS_PER_REQUEST}; ask for fewer at once")]
+    #[error("request names {0} tenants, the limit is {MAX_TENANTS_PER_REQUEST}; name fewer tenants")]
     TooMany(usize),
 }
 

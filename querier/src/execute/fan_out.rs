@@ -226,5 +226,5 @@ impl Querier {
 
 /// Error for a result of another kind than the query: an internal bug.
 pub(crate) fn unexpected_result_type() -> Status {
-    Status::new(ErrorCode::Internal, "the answer is to another question than the one asked")
+    Status::new(ErrorCode::Internal, "internal error: source returned a result of another query kind")
 }

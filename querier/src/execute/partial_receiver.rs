@@ -167,7 +167,7 @@ impl PartialReceiver {
         if self.received.is_empty() && self.met.is_none() {
             return Ok(());
         }
-        let message = "a peer's answer broke off before its end; ask again";
+        let message = "response of a peer ended before the result was complete; retry";
         Err(Status::new(ErrorCode::Unavailable, message))
     }
 }

@@ -24,7 +24,7 @@ pub enum SourceQueryError {
     Replan(String),
     /// The bucket no longer has these blocks, named as the planner names them. A newer listing names their
     /// replacements, or else they are lost.
-    #[error("gone since the plan was made: {}", .0.join(", "))]
+    #[error("blocks deleted since the query was planned: {}", .0.join(", "))]
     Gone(Vec<String>),
     /// The query failed, and a new plan would not help.
     #[error(transparent)]
@@ -67,7 +67,7 @@ impl PlanAttempt {
         match asked {
             SourceQueryError::Gone(blocks) if blocks.iter().all(|block| self.gone.contains(block)) => {
                 Ok(format!(
-                    "listed, but not in the bucket: {}; profiles are left out, look for who removed them",
+                    "blocks listed, but missing in the bucket: {}; their profiles are left out, check the bucket for deletions",
                     blocks.join(", ")
                 ))
             }
@@ -75,7 +75,7 @@ impl PlanAttempt {
                 self.warn_or_replan(SourceQueryError::Replan(SourceQueryError::Gone(blocks).to_string()))
             }
             SourceQueryError::Replan(why) if self.replans == MAX_REPLANS => Ok(format!(
-                "{why}: profiles are left out, since {} plans were overtaken; ask again",
+                "{why}: profiles are left out, since {} query plans became outdated; retry",
                 MAX_REPLANS + 1
             )),
             asked => Err(asked),
@@ -91,7 +91,7 @@ impl PlanAttempt {
             SourceQueryError::Gone(blocks) => self.gone.extend(blocks),
         }
         if self.replans == MAX_REPLANS {
-            return Err(Status::new(ErrorCode::Unavailable, format!("{why}; ask again")));
+            return Err(Status::new(ErrorCode::Unavailable, format!("{why}; retry")));
         }
         self.replans += 1;
         Ok(self)

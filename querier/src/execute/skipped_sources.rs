@@ -99,7 +99,7 @@ impl SkippedSources {
             .map(|(block, why)| match why.code {
                 ErrorCode::DataLoss => {
                     format!(
-                        "damaged: {}; its profiles are left out, look after the bucket",
+                        "damaged: {}; its profiles are left out, check the bucket",
                         describe_block(block, why)
                     )
                 }
@@ -113,7 +113,7 @@ impl SkippedSources {
         let first = passing.first().map(|(block, why)| {
             let count = passing.len();
             let message = describe_block(block, why);
-            format!("{count} blocks cannot be read now, their profiles are left out, ask again; the first is {message}")
+            format!("{count} blocks cannot be read now, their profiles are left out, retry; the first is {message}")
         });
         if answer.is_none_or(PartialResult::is_empty)
             && let Some(why) = first.as_ref().or(known.silent.as_ref())

@@ -85,7 +85,10 @@ fn what_makes_no_sense_is_refused() {
         "request names no function; set function"
     );
     let nothing = FunctionsRequest::default();
-    assert_eq!(message(ask(querier.functions(&reader, nothing)).map(drop)), "request has no query; set it");
+    assert_eq!(
+        message(ask(querier.functions(&reader, nothing)).map(drop)),
+        "request has no query; set query"
+    );
     let far = Some(Page { offset: 100_000, limit: 1 });
     let far = ProfilesRequest { query: query(1, 2), page: far, ..ProfilesRequest::default() };
     assert!(message(ask(querier.profiles(&reader, far)).map(drop)).contains("the limit is 100000"));

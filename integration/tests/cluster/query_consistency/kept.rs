@@ -115,7 +115,7 @@ fn a_server_runs_queries_in_the_background_where_it_is_told_to() {
     for odd in ["7", "00000000-0000-0000-0000-000000000000"] {
         let refused = poll(server.address, "acme", odd);
         assert_eq!(refused.status, 404, "{odd}");
-        assert!(refused.text().contains("begin it again"), "{}", refused.text());
+        assert!(refused.text().contains("start a new query"), "{}", refused.text());
     }
     let wrong =
         question(&[("labelSelector", json!("")), ("async", json!({ "type": "ASYNC_QUERY_TYPE_FORCE" }))]);
@@ -291,7 +291,7 @@ async fn any_querier_tells_how_far_a_query_is_that_another_one_runs() {
     // Started again it knows nothing of it, and says so; where it has left, others do.
     cluster.restart("b").await;
     let said = refused(&cluster, c, &id, 404).await;
-    assert!(said.contains("its node was started again; begin it again"), "{said}");
+    assert!(said.contains("the node restarted; start a new query"), "{said}");
     let b = cluster.node("b").address();
     let id = begin(b, "acme");
     cluster.stop("b").await.unwrap();

@@ -17,12 +17,12 @@ fn value_per_sample(profile_type: &ProfileType, profiles: &ProfileList) -> Resul
         return Ok(of_all);
     }
     if value.unit.is_empty() || value.unit == "count" || value.unit != period.unit {
-        return Err(format!("of {}:{} it is not known how many samples they are", value.kind, value.unit));
+        return Err(format!("number of samples behind values of {}:{} is unknown", value.kind, value.unit));
     }
     match profiles.periods {
         None => Err("one side has no profile".to_owned()),
         Some((least, most)) if least > 0 => Ok(most as f64 * of_all),
-        Some((least, _)) => Err(format!("some profiles have the period {least}, which says nothing")),
+        Some((least, _)) => Err(format!("some profiles have the period {least}, must be positive")),
     }
 }
 

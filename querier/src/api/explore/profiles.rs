@@ -39,7 +39,7 @@ impl Querier {
         let keep = (page.offset + page.limit) as u64;
         if keep > MAX_LISTED_PROFILES {
             return Err(invalid_argument(format!(
-                "page ends at row {keep}, the limit is {MAX_LISTED_PROFILES}; ask for a shorter time, up to that of the last row"
+                "page ends at row {keep}, the limit is {MAX_LISTED_PROFILES}; end the time range at the timestamp of the last row"
             )));
         }
         let unit = asked.unit();

@@ -44,7 +44,7 @@ impl Querier {
             let frames = SandwichView::count_visited_frames(&whole, &function, depth);
             if frames > MAX_CALLER_FRAMES {
                 return Err(invalid_argument(format!(
-                    "callers of this function are {frames} frames, the limit is {MAX_CALLER_FRAMES}; ask for a smaller depth or a shorter time"
+                    "callers of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; reduce the depth or narrow the time range"
                 )));
             }
             querier.reserve_memory(&held, frames * CALLER_FRAME_BYTES)?;

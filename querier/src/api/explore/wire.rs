@@ -16,13 +16,13 @@ pub(super) async fn parse_query(
     query: Option<Query>,
     name: &str,
 ) -> Result<ExploreQuery, Status> {
-    let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set it")))?;
+    let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set {name}")))?;
     let Query { start, end, .. } = query;
     let selection = querier.selection(&query.profile_type, &query.selector, start, end).await?;
     let stacks = querier.stacks_of(query.stack_trace_selector).await?;
     if stacks.pgo.is_some() {
         return Err(invalid_argument(format!(
-            "{name} has go_pgo, which shapes profiles for a compiler; leave it out here"
+            "{name} has go_pgo, which formats profiles for a compiler; remove go_pgo"
         )));
     }
     let profile_type = validate::parse_profile_type(&query.profile_type)?;

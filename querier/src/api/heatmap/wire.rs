@@ -38,13 +38,13 @@ impl Querier {
         let spans = match (HeatmapQueryType::try_from(request.query_type).unwrap_or_default(), exemplars) {
             (HeatmapQueryType::Unspecified, _) => {
                 return Err(invalid_argument(
-                    "heatmap has no query type; ask for individual profiles or spans",
+                    "heatmap has no query type; request individual profiles or spans",
                 ));
             }
             (HeatmapQueryType::Individual, ExemplarType::Span)
             | (HeatmapQueryType::Span, ExemplarType::Individual) => {
                 return Err(invalid_argument(
-                    "exemplars of a heatmap must be of what it shows; ask for both of one kind",
+                    "exemplar type of the heatmap differs from its query type; use individual or span for both",
                 ));
             }
             (of, _) => of == HeatmapQueryType::Span,

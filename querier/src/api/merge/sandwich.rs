@@ -34,7 +34,7 @@ impl Querier {
             let frames = SandwichView::count_visited_frames_of_all(&whole, &function);
             if frames > MAX_CALLER_FRAMES {
                 return Err(invalid_argument(format!(
-                    "callers and callees of this function are {frames} frames, the limit is {MAX_CALLER_FRAMES}; ask for a shorter time"
+                    "callers and callees of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; narrow the time range"
                 )));
             }
             querier.reserve_memory(&held, frames * FRAME_BYTES)?;

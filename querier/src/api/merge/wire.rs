@@ -62,8 +62,7 @@ fn format_of(number: i32) -> Result<ProfileFormat, Status> {
     match ProfileFormat::try_from(number).unwrap_or_default() {
         ProfileFormat::UnknownName => Err(Status::new(
             ErrorCode::Unimplemented,
-            "format has a name that this server does not know; write PROFILE_FORMAT_FLAMEGRAPH, _TREE, _DOT, _PPROF, \
-             _FUNCTIONS or _SANDWICH",
+            "unknown name of a format; use PROFILE_FORMAT_FLAMEGRAPH, _TREE, _DOT, _PPROF, _FUNCTIONS or _SANDWICH",
         )),
         format => Ok(format),
     }
@@ -104,7 +103,9 @@ impl Querier {
         let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?;
         let sandwich_function = request.sandwich_function.filter(|function| !function.is_empty());
         if format == ProfileFormat::Sandwich && sandwich_function.is_none() {
-            return Err(invalid_argument("sandwich has no function; set sandwichFunction to its name"));
+            return Err(invalid_argument(
+                "sandwich has no function; set sandwichFunction to the function name",
+            ));
         }
         Ok(MergeStacktracesParams {
             selection,
@@ -223,7 +224,7 @@ impl Querier {
                 return Err(Status::new(
                     ErrorCode::Unimplemented,
                     "format of merged spans is PROFILE_FORMAT_FUNCTIONS or _SANDWICH, only _FLAMEGRAPH and _TREE are \
-                     supported; ask SelectMergeStacktraces with spanSelector",
+                     supported; use SelectMergeStacktraces with spanSelector",
                 ));
             }
             ProfileFormat::Tree => ProfileFormat::Tree,
@@ -308,7 +309,7 @@ impl Querier {
     ) -> Result<DiffResponse, Status> {
         let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
             let request =
-                side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set it")))?;
+                side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set {name}")))?;
             self.parse_stacktraces_request(reader, request).await
         };
         let left = side(request.left, "left").await?;
@@ -323,7 +324,7 @@ impl Querier {
         if !is_supported {
             return Err(Status::new(
                 ErrorCode::Unimplemented,
-                "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; write one of these, or ask \
+                "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; use one of these, or use \
                  SelectMergeStacktraces for each side",
             ));
         }

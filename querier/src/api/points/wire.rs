@@ -37,7 +37,7 @@ impl Querier {
             Ok(ExemplarType::Individual) => true,
             Ok(ExemplarType::Span) => {
                 return Err(invalid_argument(
-                    "points over time have no exemplars of spans; ask for individual ones, or SelectHeatmap for spans",
+                    "time series have no span exemplars; request individual exemplars, or use SelectHeatmap for spans",
                 ));
             }
             _ => false,

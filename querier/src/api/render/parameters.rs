@@ -18,7 +18,7 @@ pub fn parse(query: &str) -> Result<Vec<(String, String)>, Status> {
     if query.len() > MAX_URL_QUERY_BYTES {
         let seen = query.len();
         return Err(invalid_argument(format!(
-            "query has {seen} bytes, the limit is {MAX_URL_QUERY_BYTES}; select by less text"
+            "query has {seen} bytes, the limit is {MAX_URL_QUERY_BYTES}; shorten the selector"
         )));
     }
     let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();

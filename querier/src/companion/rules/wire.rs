@@ -59,7 +59,7 @@ impl TenantSettings {
             }
             if expected != 0 && expected != generation {
                 let message =
-                    format!("rule {id} is of generation {generation}, not {expected}; read it again");
+                    format!("rule {id} has generation {generation}, not {expected}; read the rule and retry");
                 return Err(Status::new(ErrorCode::Conflict, message));
             }
             let count = notes.keys().filter(|name| name.starts_with(RULE_KEY_PREFIX)).count();
@@ -89,7 +89,7 @@ impl TenantSettings {
 }
 
 fn unknown_rule_error(id: &str) -> Status {
-    Status::new(ErrorCode::NotFound, format!("there is no rule {id}; list those there are"))
+    Status::new(ErrorCode::NotFound, format!("no rule {id}; list the existing rules"))
 }
 
 /// Returns the id under which the rule is already stored, or else a free one.
@@ -114,7 +114,7 @@ fn too_many(count: usize) -> Status {
 
 fn read(text: &str) -> Result<StoredRecordingRule, Status> {
     serde_json::from_str(text).map_err(|error| {
-        Status::new(ErrorCode::DataLoss, format!("a stored rule cannot be read: {error}; delete it"))
+        Status::new(ErrorCode::DataLoss, format!("stored rule is unreadable: {error}; delete the rule"))
     })
 }
 

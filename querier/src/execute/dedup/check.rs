@@ -67,8 +67,8 @@ impl Querier {
                 return Ok(DedupOutcome::Again);
             }
             Ok(()) | Err(None) => merging.add_warnings([format!(
-                "more than {MAX_EXCLUDED_PROFILES} profiles that are asked for lie in two places each, or ever others; some may \
-                 count twice until blocks are merged: select a shorter time"
+                "more than {MAX_EXCLUDED_PROFILES} selected profiles are stored in two places, or their duplicates change with each \
+                 retry; some may count twice until blocks are merged: narrow the time range"
             )]),
         }
         Ok(DedupOutcome::Counted(Some(held)))

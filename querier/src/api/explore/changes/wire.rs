@@ -54,7 +54,7 @@ impl Querier {
         let of_right = right.profile_type.clone();
         if of_left != of_right {
             return Err(invalid_argument(format!(
-                "sides measure {of_left} and {of_right}; compare the same type"
+                "sides have the types {of_left} and {of_right}; compare the same type"
             )));
         }
         let level = ChangeLevel::try_from(request.level).unwrap_or_default();
