@@ -123,7 +123,7 @@ fn files_of_other_tools_are_read() {
     let folded = piped(&["convert", "-", "--to", "folded", "-o", "-"], printed.as_bytes());
     assert_eq!(lines(&String::from_utf8(folded.stdout).unwrap()), ["main;idle 10", "main;work 30"]);
     for (content, message) in [
-        ("{\"traceEvents\": []}", "JSON that is neither of speedscope"),
+        ("{\"traceEvents\": []}", "JSON is neither a speedscope document"),
         ("{\"shared\": {\"frames\": []}, \"profiles\": []}", "the document has no profiles"),
         ("main;work\n", "not folded stacks: line 1, column 10: "),
     ] {

@@ -356,7 +356,7 @@ fn report(
     }
     let unsent_note = match unsent.len() {
         0 => String::new(),
-        some => format!("; {some} of {count} files may not be stored, push them again"),
+        some => format!("; {some} of {count} files may not be stored, retry the push"),
     };
     let named = |(file, status): &(PathBuf, Status)| match status.message.starts_with(&name(file)) {
         true => status.clone(),

@@ -131,7 +131,7 @@ fn a_server_that_stays_full_is_left() {
     let (_folder, names) = files(3);
     let (code, out, err) = run(&push(&names, &["--retries", "1"]), &server.url);
     assert_eq!((code, out.as_str()), (75, ""));
-    assert!(err.contains("over the rate; 3 of 3 files may not be stored, push them again"), "{err}");
+    assert!(err.contains("over the rate; 3 of 3 files may not be stored, retry the push"), "{err}");
     assert_eq!(server.seen().len(), 2);
     let server =
         Server::start(|_, _| Answer::error(429, "resource_exhausted", "later").with("retry-after", "900"));
