@@ -96,7 +96,7 @@ pub enum DiskError {
         name: String,
     },
     /// The name exists already.
-    #[error("cannot {op} {name}: it exists already")]
+    #[error("cannot {op} {name}: the file already exists")]
     Exists {
         /// Operation that failed.
         op: &'static str,
@@ -112,7 +112,7 @@ pub enum DiskError {
         name: String,
     },
     /// The name is not valid in a flat folder.
-    #[error("{name:?} cannot name a file here: letters, digits, '-', '_' and inner dots only")]
+    #[error("{name:?} is not a valid file name; use letters, digits, '-', '_' and inner dots only")]
     BadName {
         /// Name that was rejected.
         name: String,

@@ -432,7 +432,7 @@ overrides:
         assert!(overrides.take_ignored_settings().is_empty());
         let error =
             replace(&overrides, "overrides: {a: {ingestion_rate: 1MiB, ingestion_rate_mb: 1}}").unwrap_err();
-        assert!(error.to_string().contains("ingestion_rate is given as well"), "{error}");
+        assert!(error.to_string().contains("ingestion_rate is set as well"), "{error}");
     }
 
     #[test]

@@ -53,8 +53,8 @@ pub struct MemoryBudgetStats {
 
 /// Rejection of a reservation, because the budget has too few free bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} are free of {} ({}), this needs {}", .free.to_approximate_string(), .limit.limit, .limit.setting,
-    .needed.to_approximate_string())]
+#[error("{} of {} ({}) are free, the request needs {}", .free.to_approximate_string(), .limit.limit,
+    .limit.setting, .needed.to_approximate_string())]
 pub struct BudgetExceeded {
     /// Bytes that were requested.
     pub needed: ByteSize,
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!((first.bytes(), budget.stats().taken), (5 << 10, 5 << 10));
         let refused = budget.try_reserve(4 << 10).unwrap_err();
         assert_eq!(refused.code(), ErrorCode::Exhausted);
-        assert_eq!(refused.to_string(), "3KiB are free of 8KiB (a.limit), this needs 4KiB");
+        assert_eq!(refused.to_string(), "3KiB of 8KiB (a.limit) are free, the request needs 4KiB");
         first.merge(budget.try_reserve(3 << 10).unwrap());
         drop(first);
         assert_eq!(budget.stats(), MemoryBudgetStats { taken: 0, limit: 8 << 10, refused: 1 });

@@ -91,7 +91,7 @@ impl Net for LocalNet {
     async fn resolve(&self, name: &str) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<_> = tokio::net::lookup_host(name).await?.collect();
         if found.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the name stands for no address"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the name resolves to no address"));
         }
         Ok(found)
     }

@@ -34,7 +34,7 @@ pub struct TaskHandle<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
     /// The limit of running tasks is reached.
-    #[error("task {name} not started: {limit} are running, which is the limit")]
+    #[error("task {name} not started: {limit} tasks are running, which is the limit")]
     Full {
         /// Name of the task that was not started.
         name: String,
@@ -61,7 +61,7 @@ pub enum TaskError {
         message: String,
     },
     /// The task was aborted at shutdown.
-    #[error("task {name} was ended at shutdown")]
+    #[error("task {name} was aborted at shutdown")]
     Aborted {
         /// Name of the task.
         name: String,

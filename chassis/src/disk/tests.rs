@@ -21,7 +21,7 @@ fn disk_conformance(disk: &dyn Disk) {
     let taken = disk.create_new("log").unwrap_err();
     assert_eq!(
         (taken.code(), taken.to_string().as_str()),
-        (ErrorCode::Conflict, "cannot create log: it exists already")
+        (ErrorCode::Conflict, "cannot create log: the file already exists")
     );
     disk.write_at("log", 0, &[b"hello", b"", b" "]).unwrap();
     disk.write_at("log", 6, &[b"world"]).unwrap();

@@ -112,7 +112,7 @@ fn rename_settings(exception: &mut Map<String, Value>) -> Vec<(&'static str, Str
     for (name, renamed) in RENAMED_MEBIBYTE_LIMITS {
         let Some(value) = exception.remove(name) else { continue };
         if exception.contains_key(renamed) {
-            errors.push((name, format!("{renamed} is given as well; leave out one of them")));
+            errors.push((name, format!("{renamed} is set as well; remove one of both settings")));
             continue;
         }
         match value.as_f64().and_then(bytes_of_mebibytes) {

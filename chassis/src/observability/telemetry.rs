@@ -60,8 +60,8 @@ pub struct Telemetry {
 pub enum TelemetryError {
     /// The level is not valid.
     #[error(
-        "log level {level:?} cannot be read: {reason}; write off, error, warn, info, debug or trace, or levels by \
-         module such as info,athanor_storage=debug"
+        "log level {level:?} is invalid: {reason}; write off, error, warn, info, debug or trace, or levels \
+         by module such as info,athanor_storage=debug"
     )]
     Level {
         /// Level as given.
@@ -151,7 +151,7 @@ fn parse_filter(level: &str) -> Result<EnvFilter, TelemetryError> {
         |part: &&str| part.is_empty() || (!part.contains(['=', '[']) && part.parse::<LevelFilter>().is_err());
     let parts = || level.split(',').map(str::trim);
     if let Some(word) = parts().find(is_no_level) {
-        return Err(refused(format!("{word:?} is no level")));
+        return Err(refused(format!("{word:?} is not a level")));
     }
     let loud = parts().any(|part| !part.eq_ignore_ascii_case("off"));
     let quiet = if loud && !level.contains(VERBOSE_CRATE) { VERBOSE_FILTER } else { "" };

@@ -276,7 +276,7 @@ impl ActivityTrackerInner {
         if let Err(error) = written
             && !std::mem::replace(&mut table.has_failed, true)
         {
-            tracing::warn!(%error, "what is under way is not written down: who kills this process is not known then");
+            tracing::warn!(%error, "failed to write activity file, requests that crash this process cannot be identified");
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct GateGuard(#[expect(dead_code, reason = "held for its drop")] TaskTrac
 
 /// Rejection by a closed gate: this process is draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shutting down, ask another node")]
+#[error("shutting down, retry on another node")]
 pub struct GateClosedError;
 
 impl Gate {

@@ -122,7 +122,7 @@ impl QueryQueue {
             self.grant_permits(&mut state)
         };
         given.deliver();
-        came.await.map_err(|_| Status::new(ErrorCode::Internal, "a question's turn was lost"))
+        came.await.map_err(|_| Status::new(ErrorCode::Internal, "the permit of a queued query was lost"))
     }
 
     /// Returns the numbers of running, queued and rejected queries.
@@ -171,8 +171,8 @@ impl QueryQueueState {
         let QueueNames { questions, setting, of_tenant } = words;
         if self.waiting.len() >= MAX_QUEUED_QUERIES {
             return Some(format!(
-                "{} {questions} of all tenants wait for their turn, the limit is {MAX_QUEUED_QUERIES}, while {} are answered \
-                 ({setting}); ask again later",
+                "{} {questions} of all tenants are queued, the limit is {MAX_QUEUED_QUERIES}, and {} are \
+                 running ({setting}); retry later",
                 self.waiting.len(),
                 self.running
             ));
@@ -181,8 +181,8 @@ impl QueryQueueState {
         let (tenant, account) =
             tenants.iter().filter_map(of).find(|(_, account)| account.waiting >= MAX_QUEUED_PER_TENANT)?;
         Some(format!(
-            "{} {questions} of tenant {tenant} wait for their turn, the limit is {MAX_QUEUED_PER_TENANT}, while {} are answered, of {most} \
-             that may be ({of_tenant}); ask again later",
+            "{} {questions} of tenant {tenant} are queued, the limit is {MAX_QUEUED_PER_TENANT}, and {} \
+             are running, of at most {most} ({of_tenant}); retry later",
             account.waiting, account.running
         ))
     }
@@ -396,7 +396,7 @@ mod tests {
         let waiting: Vec<_> = (0..MAX_QUEUED_QUERIES).map(|n| ask(&turns, &[&format!("t{n}")], 8)).collect();
         let refused = turns.acquire(&[tenant("b")], 8).now_or_never().expect("at once").unwrap_err();
         assert_eq!((refused.code, refused.retry_after), (ErrorCode::Exhausted, Some(QUEUE_RETRY_AFTER)));
-        assert!(refused.message.contains("2048 queries of all tenants wait"), "{refused}");
+        assert!(refused.message.contains("2048 queries of all tenants are queued"), "{refused}");
         drop((waiting, held));
         assert!(turns.acquire(&[tenant("b")], 8).now_or_never().is_some());
     }

@@ -95,8 +95,8 @@ impl ResultBudget {
         let more = ByteSize::bytes(bytes);
         if let Err(exceeded) = shares.reserve(&self.tenants, bytes) {
             return refuse(format!(
-                "answers under way to tenant {} take {}, this one {more} more, the limit of one tenant among others is {}, \
-                 half of {setting}; ask again later",
+                "results in progress of tenant {} use {}, this one needs {more} more, the limit of one \
+                 tenant among others is {}, half of {setting}; retry later",
                 exceeded.tenant,
                 ByteSize::bytes(exceeded.held),
                 ByteSize::bytes(exceeded.share)
@@ -107,7 +107,7 @@ impl ResultBudget {
         if before.saturating_add(bytes) > limit.get() {
             let before = ByteSize::bytes(before);
             return refuse(format!(
-                "answers under way take {before}, this one {more} more, the limit is {limit} ({setting}); ask again later"
+                "results in progress use {before}, this one needs {more} more, the limit is {limit} ({setting}); retry later"
             ));
         }
         Ok(taken)
@@ -130,7 +130,7 @@ impl ResultBudget {
         }
         let bytes = ByteSize::bytes(bytes as u64);
         let message = format!(
-            "answer takes {bytes} of memory, the limit is {limit} ({setting}); select fewer series or a shorter time, or ask for fewer nodes"
+            "the result uses {bytes} of memory, the limit is {limit} ({setting}); select fewer series or a shorter time, or request fewer nodes"
         );
         Err(Status::new(ErrorCode::Invalid, message))
     }
