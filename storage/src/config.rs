@@ -150,7 +150,7 @@ impl StorageConfig {
         let chosen = chosen.into_iter().filter(|chosen| *chosen).count();
         if chosen != 1 {
             let reason =
-                format!("{chosen} buckets are given; give exactly one of local, memory, s3, gcs, azure");
+                format!("{chosen} buckets are configured; set exactly one of local, memory, s3, gcs, azure");
             return Err(StoreError::Config { reason });
         }
         if self.max_concurrent == 0 || self.retry.max_attempts == 0 {

@@ -59,7 +59,7 @@ pub enum StoreError {
         source: Box<object_store::Error>,
     },
     /// Every attempt failed; the last one timed out.
-    #[error("cannot {op} {key}: no answer in time, after {attempts} attempts")]
+    #[error("cannot {op} {key}: timed out after {attempts} attempts")]
     Deadline {
         /// Operation of the call.
         op: &'static str,
@@ -70,7 +70,7 @@ pub enum StoreError {
     },
     /// The queue of waiting calls is full.
     #[error(
-        "cannot {op} {key}: {under_way} calls are under way and {waiting} wait, the limits; raise storage.max_concurrent or storage.max_queued"
+        "cannot {op} {key}: {under_way} calls are in flight and {waiting} are queued, the limits; raise storage.max_concurrent or storage.max_queued"
     )]
     Busy {
         /// Operation of the call.
@@ -84,7 +84,7 @@ pub enum StoreError {
     },
     /// The call timed out while it waited for a permit.
     #[error(
-        "cannot {op} {key}: not begun within {waited:?}, because {under_way} other calls are under way, the limit; raise max_concurrent of the storage"
+        "cannot {op} {key}: not started within {waited:?}, {under_way} other calls are in flight, the limit; raise storage.max_concurrent"
     )]
     NoRoom {
         /// Operation of the call.
@@ -117,8 +117,8 @@ pub enum ProbeError {
     },
     /// The bucket denies access to this process.
     #[error(
-        "{bucket} refuses access: {why}; correct the keys below `storage`, which must be allowed to list, read, write and \
-         delete objects"
+        "{bucket} denies access: {why}; correct the keys below `storage`, which must be allowed to list, \
+         read, write and delete objects"
     )]
     Denied {
         /// Name of the bucket.
@@ -127,7 +127,7 @@ pub enum ProbeError {
         why: String,
     },
     /// The bucket is silent or returns an error that may be temporary.
-    #[error("{bucket} does not answer: {why}; check its address below `storage`, and the network")]
+    #[error("{bucket} does not respond: {why}; check its address below `storage`, and the network")]
     Unreachable {
         /// Name of the bucket.
         bucket: Arc<str>,

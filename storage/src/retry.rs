@@ -71,8 +71,8 @@ impl RetryExecutor {
             if attempt >= max_attempts || self.clock.monotonic() + wait >= end {
                 return Err(attempts_exhausted(op, key, attempt, failed));
             }
-            let error = failed.as_ref().map_or("no answer in time".to_owned(), Error::to_string);
-            tracing::debug!(op, key, attempt, error, "bucket call failed, will be tried again");
+            let error = failed.as_ref().map_or("timed out".to_owned(), Error::to_string);
+            tracing::debug!(op, key, attempt, error, "bucket call failed, will retry");
             self.clock.sleep(wait).await;
             attempt += 1;
         }

@@ -161,7 +161,7 @@ impl Store {
         let Some(folder) = &self.shared.folder else { return Ok(None) };
         process::free_bytes(folder).map(Some).map_err(|error| {
             let message =
-                format!("{}: the free space of the bucket's disk is not known: {error}", folder.display());
+                format!("{}: cannot read the free space of the bucket's disk: {error}", folder.display());
             Status::new(ErrorCode::Unavailable, message)
         })
     }

@@ -76,7 +76,7 @@ impl UploadKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Debuginfo => "debug information",
-            Self::AdHoc => "profiles uploaded by hand",
+            Self::AdHoc => "ad-hoc profiles",
         }
     }
 
@@ -133,8 +133,8 @@ impl UploadSpace {
             return Ok(());
         }
         let message = format!(
-            "the disk of the bucket has {} free, {} more are to come, and uploads leave {min_free} of it free (twice \
-             wal.min_free_bytes): free some space, or delete uploads with athanor upload delete",
+            "the disk of the bucket has {} free, {} are in flight, and uploads must leave {min_free} free \
+             (twice wal.min_free_bytes); free some space, or delete uploads with athanor upload delete",
             ByteSize::bytes(free).to_approximate_string(),
             ByteSize::bytes(in_flight).to_approximate_string()
         );
@@ -168,8 +168,8 @@ impl UploadSpace {
         let name = kind.name();
         let setting = kind.setting();
         let message = format!(
-            "all tenants have {} of {name} and {bytes} bytes are to come, the limit is {limit} ({setting}): delete some \
-             with athanor upload delete, or raise the limit",
+            "all tenants have {} of {name}, the upload adds {bytes} bytes, the limit is {limit} \
+             ({setting}); delete some with athanor upload delete, or raise the limit",
             ByteSize::bytes(total.bytes).to_approximate_string()
         );
         Err(Status::new(ErrorCode::Exhausted, message).with_reason("uploads_full"))

@@ -124,7 +124,7 @@ mod tests {
         let (bucket, why_not) = (Arc::from("bucket"), "connection refused".to_owned());
         let unreachable = ProbeError::Unreachable { bucket: Arc::clone(&bucket), why: why_not };
         check.take(&unreachable).await;
-        assert!(why().unwrap_err().starts_with("bucket does not answer: connection refused"));
+        assert!(why().unwrap_err().starts_with("bucket does not respond: connection refused"));
         check.note_use().await;
         check.take(&unreachable).await;
         assert_eq!(why(), Ok(()));

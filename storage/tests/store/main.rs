@@ -352,5 +352,5 @@ async fn probe_tells_a_denied_bucket_from_one_that_does_not_answer() {
     assert!(matches!(denied, athanor_storage::ProbeError::Denied { .. }), "{denied}");
     let away = with(|s3| s3.endpoint = Some("http://127.0.0.1:1".to_owned()));
     let unreachable = away.probe(limit).await.unwrap_err();
-    assert!(unreachable.to_string().contains("does not answer"), "{unreachable}");
+    assert!(unreachable.to_string().contains("does not respond"), "{unreachable}");
 }
