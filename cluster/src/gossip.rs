@@ -90,7 +90,9 @@ pub struct Gossip {
 #[derive(Debug, thiserror::Error)]
 pub enum GossipError {
     /// The socket could not be opened.
-    #[error("cannot take datagrams on {at}: {cause}; cluster.gossip_listen_address chooses another address")]
+    #[error(
+        "cannot listen for gossip on {at}: {cause}; set cluster.gossip_listen_address to another address"
+    )]
     Listen {
         /// Address of the socket.
         at: SocketAddr,
@@ -118,7 +120,7 @@ struct BoundSocket(Mutex<Option<Box<dyn Socket>>>);
 impl Transport for BoundSocket {
     async fn open(&self, at: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
         let socket = self.0.lock().take();
-        socket.ok_or_else(|| anyhow::anyhow!("{at} is open already"))
+        socket.ok_or_else(|| anyhow::anyhow!("gossip socket {at} is already open"))
     }
 }
 
@@ -160,7 +162,7 @@ impl Gossip {
         let live = handle.chitchat().lock().await.live_nodes_watcher();
         let (tell, members) = watch::channel(Arc::default());
         let following = follow_members(live, tell, clock.clone(), tasks.shutdown_token());
-        tasks.spawn("members", following)?;
+        tasks.spawn("gossip members", following)?;
         let said = Arc::new(Mutex::new((MemberState::Starting, false)));
         let voice = GossipHandle { chitchat: handle.chitchat(), said };
         Ok((Self { handle, voice, address, clock }, ClusterMembers::new(members)))
@@ -186,7 +188,7 @@ impl Gossip {
         self.announce_state(MemberState::Left).await;
         self.clock.sleep(LEAVE_PROPAGATION_DELAY).await;
         if let Err(error) = self.handle.shutdown().await {
-            tracing::debug!(%error, "gossip did not end well");
+            tracing::debug!(%error, "gossip shutdown failed");
         }
     }
 }

@@ -48,7 +48,10 @@ impl InternalRouter {
     /// Builds the router, which requires the secret for every request.
     pub fn into_router(self, secrets: ClusterSecrets) -> Router {
         let nothing = || async {
-            error_response(&Status::new(ErrorCode::Unimplemented, "this node offers no such service"))
+            error_response(&Status::new(
+                ErrorCode::Unimplemented,
+                "this node does not serve the requested service",
+            ))
         };
         self.router.fallback(any(nothing)).layer(from_fn_with_state(secrets, require_secret))
     }

@@ -107,11 +107,11 @@ struct PeerConnectionState {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "each says what it is by its message")]
 pub enum PeerError {
-    #[error("node {to} is not known here: it has not been seen in gossip, or is missing for too long")]
+    #[error("node {to} is unknown: not seen in gossip yet, or missing for too long")]
     Unknown { to: NodeId },
     #[error("node {to} was not reached at {address}: {cause}")]
     Unreachable { to: NodeId, address: SocketAddr, cause: String },
-    #[error("the call to node {to} broke off: {cause}")]
+    #[error("the call to node {to} failed: {cause}")]
     Broken { to: NodeId, cause: String },
 }
 
@@ -253,10 +253,10 @@ impl PeerConnection {
                 ended = connection => ended,
             };
             if let Err(error) = ended {
-                tracing::debug!(to, %error, "connection to a node ended");
+                tracing::debug!(to, %error, "peer connection ended");
             }
         };
-        tasks.spawn("connection to a node", driven).map_err(|error| error.to_string())?;
+        tasks.spawn("peer connection", driven).map_err(|error| error.to_string())?;
         Ok(sender)
     }
 }

@@ -74,7 +74,7 @@ pub enum TransportError {
         cause: String,
     },
     /// The call timed out. The call may have arrived.
-    #[error("node {to} did not answer within {limit:?}")]
+    #[error("node {to} did not respond within {limit:?}")]
     Late {
         /// Node that was called.
         to: NodeId,
@@ -183,13 +183,13 @@ impl RaftTransport {
         let carried = Arc::clone(line);
         let tasks = &self.shared.peers.deps().tasks;
         let token = tasks.shutdown_token();
-        let spawned = tasks.spawn("talk to a node", async move {
+        let spawned = tasks.spawn("raft stream", async move {
             let cause = tokio::select! {
                 biased;
                 () = token.cancelled() => "the process is shutting down".to_owned(),
                 cause = shared.run_stream(&carried) => cause,
             };
-            tracing::debug!(to = carried.to, cause, "talk ended");
+            tracing::debug!(to = carried.to, cause, "raft stream ended");
             carried.fail_pending_calls(&cause);
         });
         if let Err(error) = spawned {
@@ -202,7 +202,7 @@ impl RaftTransportShared {
     /// Runs the stream until it ends and returns the cause of its end.
     async fn run_stream(&self, line: &Arc<PeerStream>) -> String {
         match self.try_run_stream(line).await {
-            Ok(()) => "the other side ended the stream".to_owned(),
+            Ok(()) => "the peer closed the stream".to_owned(),
             Err(status) => status.message,
         }
     }

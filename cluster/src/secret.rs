@@ -38,10 +38,10 @@ struct ActiveSecrets {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The file has no line, or too many.
-    #[error("a secret file has one line, or two while the secret is changed; this one has {0}")]
+    #[error("the secret file has {0} lines; must be one, or two during rotation")]
     Lines(usize),
     /// A secret is empty or too short, so easily guessed, or too long.
-    #[error("a secret has {} to {} bytes, line {line} has {length}; `openssl rand -hex 32` writes a good one", SECRET_LENGTH_BYTES.start(), SECRET_LENGTH_BYTES.end())]
+    #[error("a secret must have {} to {} bytes, line {line} has {length}; `openssl rand -hex 32` generates one", SECRET_LENGTH_BYTES.start(), SECRET_LENGTH_BYTES.end())]
     Length {
         /// Line number, from 1.
         line: usize,
@@ -79,7 +79,7 @@ impl ClusterSecrets {
         let refused = |message: &str| Err(Status::new(ErrorCode::Unauthenticated, message));
         let Some(value) = headers.get(AUTHORIZATION) else {
             return refused(
-                "this port is for nodes of the cluster, and no token came; clients ask the public port",
+                "missing token: this port serves cluster nodes only; clients must use the public port",
             );
         };
         let token = value.to_str().ok().and_then(|value| value.strip_prefix(BEARER_PREFIX));
@@ -89,7 +89,7 @@ impl ClusterSecrets {
         match token {
             Some(tag) if fits(&tag) => Ok(()),
             _ => refused(
-                "the token is of another secret; compare the files that cluster.secret_file names on both nodes",
+                "the token does not match the cluster secret; compare cluster.secret_file on both nodes",
             ),
         }
     }

@@ -54,7 +54,7 @@ pub struct PemFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is not valid PEM, or holds no certificate.
-    #[error("cluster.tls.{setting}: {cause}; it holds PEM, as openssl writes it")]
+    #[error("cluster.tls.{setting}: {cause}; the file must be PEM, as openssl writes it")]
     Pem {
         /// Setting that names the file.
         setting: &'static str,
@@ -62,7 +62,9 @@ pub enum TlsError {
         cause: String,
     },
     /// The files do not fit together, or the certificate is outside its validity period.
-    #[error("cluster.tls: {cause}; the key must be the certificate's, and both must be of now")]
+    #[error(
+        "cluster.tls: {cause}; the key must match the certificate, and the certificate must be valid now"
+    )]
     Unfit {
         /// Cause of the rejection.
         cause: String,
@@ -184,7 +186,7 @@ fn certificates(setting: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<
     let bad = |cause: String| TlsError::Pem { setting, cause };
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|error| bad(error.to_string()))?;
-    if all.is_empty() { Err(bad("there is no certificate in it".to_owned())) } else { Ok(all) }
+    if all.is_empty() { Err(bad("no certificate in the file".to_owned())) } else { Ok(all) }
 }
 
 // === impl TlsNet ===
@@ -212,10 +214,10 @@ impl Net for TlsNet {
             Ok(Ok(stream)) => Ok(Box::new(stream)),
             Ok(Err(error)) => {
                 let message =
-                    format!("TLS was not agreed on: {error}; cluster.tls is set on all nodes, or on none");
+                    format!("TLS handshake failed: {error}; set cluster.tls on all nodes, or on none");
                 Err(io::Error::new(error.kind(), message))
             }
-            Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("agreeing on TLS: {late}"))),
+            Err(late) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("TLS handshake: {late}"))),
         }
     }
 

@@ -300,7 +300,7 @@ fn decoding_checks_as_making_does() {
         |slots: &str, more: &str| format!(r#"[{{"version":1,"from":0,"slots":{slots},"subset":1{more}}}]"#);
     assert!(serde_json::from_str::<SlotTables>(&text("[1,2]", "")).is_ok());
     for (text, why) in [
-        ("[]".to_owned(), "there is no table"),
+        ("[]".to_owned(), "no slot table"),
         (text("[]", ""), "has no slots"),
         (text("[2,1]", ""), "slots must ascend"),
         (text("[1]", r#","tenants":{"a/b":1}"#), "tenant name has '/'"),

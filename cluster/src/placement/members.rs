@@ -21,8 +21,8 @@ pub struct ReplicaCandidate {
 /// Rejection of a placement for which there are too few nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{wanted} ingesters are wanted for slot {slot} and {found} are alive, ready and not full; start more ingesters or \
-     ask for fewer copies"
+    "slot {slot} needs {wanted} ingesters, {found} are alive, ready and not full; start more ingesters or \
+     request fewer replicas"
 )]
 pub struct NotEnoughNodesError {
     /// Slot to be placed.

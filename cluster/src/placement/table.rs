@@ -40,13 +40,13 @@ pub struct SlotTable(SlotTableSpec);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotTableError {
     /// The table has no slots.
-    #[error("table {version} has no slots; it needs at least one")]
+    #[error("slot table {version} has no slots, the minimum is 1")]
     Empty {
         /// Version of the table.
         version: u64,
     },
     /// The table has too many slots.
-    #[error("table {version} has {seen} slots, the limit is {MAX_SLOTS}; give it fewer")]
+    #[error("slot table {version} has {seen} slots, the limit is {MAX_SLOTS}; use fewer slots")]
     TooManySlots {
         /// Version of the table.
         version: u64,
@@ -54,7 +54,7 @@ pub enum SlotTableError {
         seen: usize,
     },
     /// The slots do not ascend.
-    #[error("table {version} names slot {slot} after slot {before}; slots must ascend, each named once")]
+    #[error("slot table {version} has slot {slot} after slot {before}; slots must ascend without duplicates")]
     Order {
         /// Version of the table.
         version: u64,
@@ -64,7 +64,7 @@ pub enum SlotTableError {
         before: u32,
     },
     /// A tenant or a service would get 0 slots.
-    #[error("table {version} gives {whom} 0 slots; give at least 1")]
+    #[error("slot table {version} has 0 slots for {whom}, the minimum is 1")]
     Zero {
         /// Version of the table.
         version: u64,
@@ -73,8 +73,8 @@ pub enum SlotTableError {
     },
     /// Too many tenants and services have their own number of slots.
     #[error(
-        "table {version} has {seen} tenants and services with a number of slots of their own, the limit is \
-         {MAX_EXCEPTIONS}; name only those that differ"
+        "slot table {version} has {seen} tenants and services with their own number of slots, the limit is \
+         {MAX_EXCEPTIONS}; list only those that differ"
     )]
     TooManyExceptions {
         /// Version of the table.

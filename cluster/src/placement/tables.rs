@@ -20,11 +20,11 @@ pub struct SlotTables(Vec<Arc<SlotTable>>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotTablesError {
     /// The sequence is empty.
-    #[error("there is no table to place profiles by; there must be at least one")]
+    #[error("no slot table to route profiles, the minimum is 1")]
     Empty,
     /// The sequence has too many tables.
     #[error(
-        "{seen} tables are kept, the limit is {MAX_TABLES}; drop those so old that no profile of their time is taken"
+        "{seen} slot tables, the limit is {MAX_TABLES}; drop tables that are older than the ingestion window"
     )]
     TooMany {
         /// Number of tables.
@@ -32,8 +32,8 @@ pub enum SlotTablesError {
     },
     /// A table does not follow the one before it.
     #[error(
-        "table {version}, from {from} ns on, comes after table {before}, from {before_from} ns on; version and time \
-         must ascend"
+        "slot table {version}, from {from} ns on, follows table {before}, from {before_from} ns on; \
+         version and time must ascend"
     )]
     Order {
         /// Version of the table.

@@ -61,19 +61,19 @@ pub struct SendLanes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendQueueError {
     /// The message exceeds the size limit, so a retry fails too.
-    #[error("a message of {size}, the limit is {}", ByteSize::bytes(MAX_RAFT_MESSAGE_BYTES as u64))]
+    #[error("the raft message has {size}, the limit is {}", ByteSize::bytes(MAX_RAFT_MESSAGE_BYTES as u64))]
     TooLarge {
         /// Size of the message.
         size: ByteSize,
     },
     /// Too many calls wait for their responses.
-    #[error("{limit} calls to this node wait for their responses; try again")]
+    #[error("{limit} calls to this node are pending, which is the limit; retry")]
     Calls {
         /// Upper bound of pending calls.
         limit: usize,
     },
     /// The queue of the peer is full.
-    #[error("{waiting} are queued for this node; try again")]
+    #[error("{waiting} are queued for this node, the queue is full; retry")]
     Busy {
         /// Bytes in the queue.
         waiting: ByteSize,
@@ -409,7 +409,7 @@ mod tests {
     fn what_waits_has_a_bound() {
         let mut lanes = SendLanes::default();
         let large = lanes.push(call(1, MAX_RAFT_MESSAGE_BYTES + 1)).unwrap_err();
-        assert_eq!(large.to_string(), "a message of 16777217B, the limit is 16MiB");
+        assert_eq!(large.to_string(), "the raft message has 16777217B, the limit is 16MiB");
         lanes.push(call(1, MAX_RAFT_MESSAGE_BYTES)).unwrap();
         lanes.push(call(2, MAX_RAFT_MESSAGE_BYTES)).unwrap();
         assert_eq!(lanes.push(call(3, MAX_PART_BYTES)).unwrap_err().code(), ErrorCode::Exhausted);

@@ -38,7 +38,7 @@ impl LazyTlsStream {
                     tracing::warn!(
                         %from,
                         %error,
-                        "who came to the port for nodes was refused: nodes have certificates of cluster.tls.ca_file"
+                        "rejected connection to the internal port: peers need a certificate of cluster.tls.ca_file"
                     );
                     self.state = TlsStreamState::Refused;
                     return Poll::Ready(Err(error));

@@ -53,7 +53,7 @@ async fn who_does_not_offer_a_service_says_so_and_who_is_not_there_is_left_alone
     let none = peers.metastore(2).propose(ProposeRequest::default()).await.unwrap_err();
     assert_eq!(
         (none.code(), none.message()),
-        (tonic::Code::Unimplemented, "this node offers no such service")
+        (tonic::Code::Unimplemented, "this node does not serve the requested service")
     );
     let before = town.clock.monotonic();
     for _ in 0..100 {
@@ -63,5 +63,5 @@ async fn who_does_not_offer_a_service_says_so_and_who_is_not_there_is_left_alone
     }
     assert_eq!(town.clock.monotonic(), before, "it is not tried a hundred times");
     let unknown = peers.ingester(4).report_shards(ReportShardsRequest::default()).await.unwrap_err();
-    assert!(unknown.message().contains("node 4 is not known here"), "{unknown}");
+    assert!(unknown.message().contains("node 4 is unknown"), "{unknown}");
 }

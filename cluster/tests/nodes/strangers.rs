@@ -60,7 +60,7 @@ async fn without_the_secret_nothing_is_answered_and_it_can_be_changed() {
     let address = town.serve(me(2), &theirs).await;
     let wrong = ClusterSecrets::parse("another secret, as long").unwrap();
     let why = refused(&town.caller(me(1), &wrong, &[(2, address)])).await;
-    assert!(why.contains("the files that cluster.secret_file names"), "{why}");
+    assert!(why.contains("compare cluster.secret_file on both nodes"), "{why}");
     let talk = town.caller(me(1), &ours, &[(2, address)]);
     let both = format!("{SECRET}\nthe new secret, as long\n");
     let turned = format!("the new secret, as long\n{SECRET}\n");
@@ -79,7 +79,7 @@ async fn without_the_secret_nothing_is_answered_and_it_can_be_changed() {
         assert!(talk.call(2, 1, Bytes::new(), LIMIT).await.is_ok());
     }
     let late = town.caller(me(1), &secrets(), &[(2, address)]);
-    assert!(refused(&late).await.contains("the token is of another secret"));
+    assert!(refused(&late).await.contains("the token does not match the cluster secret"));
 }
 
 #[tokio::test(start_paused = true)]

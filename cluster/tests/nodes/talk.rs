@@ -126,7 +126,7 @@ async fn what_cannot_be_answered_says_why() {
     let closed = failed(3, 1, 1).await;
     assert_eq!(closed.code(), ErrorCode::Unavailable);
     assert!(closed.to_string().contains("was not reached at 127.0.0.1:9999"), "{closed}");
-    assert!(failed(4, 1, 1).await.to_string().contains("not known here"));
+    assert!(failed(4, 1, 1).await.to_string().contains("node 4 is unknown"));
 }
 
 #[tokio::test(start_paused = true)]

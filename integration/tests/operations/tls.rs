@@ -159,7 +159,7 @@ fn a_server_without_certificates_is_none_of_those_that_have_some() {
     sees(&a, 2);
     called(None, &a).unwrap_err();
     let told = called(Some(&authority.node("somebody", &[&authority])), &bare).unwrap_err();
-    assert!(told.contains("cluster.tls is set on all nodes, or on none"), "{told}");
+    assert!(told.contains("set cluster.tls on all nodes, or on none"), "{told}");
     let ready = bare.get("/ready", &[]);
     assert_eq!(ready.status, 503, "{}", ready.text());
 }

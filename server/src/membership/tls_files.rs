@@ -133,6 +133,6 @@ mod tests {
         }
         let empty = refused();
         assert_eq!(empty.code(), ErrorCode::Invalid);
-        assert!(empty.to_string().contains("there is no certificate in it"), "{empty}");
+        assert!(empty.to_string().contains("no certificate in the file"), "{empty}");
     }
 }
