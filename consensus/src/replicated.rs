@@ -392,7 +392,7 @@ impl<S: StateMachine> RaftGroup<S> {
         }
         let led = raft
             .wait(Some(SINGLE_VOTER_ELECTION_TIMEOUT))
-            .state(ServerState::Leader, "a single voter leads")
+            .state(ServerState::Leader, "single voter leads")
             .await;
         led.map_err(|error| fail(&error))?;
         self.read_index().await.map_err(|error| fail(&error))?;
@@ -444,7 +444,7 @@ impl<S: StateMachine> RaftGroup<S> {
         match written {
             Ok(written) => {
                 let answer = written.data.take().ok_or_else(|| ProposeError::Failed {
-                    cause: "the state machine gave no answer".to_owned(),
+                    cause: "the state machine returned no result".to_owned(),
                 })?;
                 Ok((written.log_id.index, answer))
             }
@@ -589,10 +589,10 @@ impl<S: StateMachine> RaftGroup<S> {
     /// Stops this member. Acknowledged entries stay in the log.
     pub async fn shutdown(&self) {
         if let Err(error) = self.shared.raft.shutdown().await {
-            tracing::error!(group = self.shared.group, %error, "raft ended badly");
+            tracing::error!(group = self.shared.group, %error, "raft shutdown failed");
         }
         if let Err(error) = self.shared.store.persist_committed().await {
-            tracing::warn!(group = self.shared.group, %error, "how far was committed was not noted");
+            tracing::warn!(group = self.shared.group, %error, "failed to persist the committed index");
         }
     }
 }

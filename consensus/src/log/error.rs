@@ -13,7 +13,7 @@ use super::LogIdentity;
 pub enum LogError {
     /// The disk has less free space than the reserve.
     #[error(
-        "the disk has {} free, and {reserve} of it are kept in reserve (wal.min_free_bytes); free some space; `athanor flush` frees log space",
+        "the disk has {} free, the reserve is {reserve} (wal.min_free_bytes); free some space, `athanor flush` frees log space",
         .free.to_approximate_string()
     )]
     Full {
@@ -23,7 +23,7 @@ pub enum LogError {
         reserve: ByteSize,
     },
     /// The payloads that wait for their commit exceed the limit.
-    #[error("{waiting} wait for their commit, the limit is {limit}; try again when the disk has caught up")]
+    #[error("{waiting} wait for commit, the limit is {limit}; retry when the disk has caught up")]
     Busy {
         /// Bytes that wait for their commit.
         waiting: ByteSize,
@@ -31,7 +31,7 @@ pub enum LogError {
         limit: ByteSize,
     },
     /// A batch or a group state exceeds its size limit.
-    #[error("a batch has {size}, the limit is {limit}; split it")]
+    #[error("the batch has {size}, the limit is {limit}; split the batch")]
     TooLarge {
         /// Size of the batch as a frame.
         size: ByteSize,
@@ -45,7 +45,7 @@ pub enum LogError {
         limit: u64,
     },
     /// An entry would leave a hole in its group, or replace a purged entry.
-    #[error("group {group} cannot take entry {index}: {}", match .next { Some(next) => format!("the next is {next}"), None => "it was purged".to_owned() })]
+    #[error("group {group} rejected entry {index}: {}", match .next { Some(next) => format!("the next index is {next}"), None => "the index is purged".to_owned() })]
     Hole {
         /// Raft group of the entry.
         group: u32,
@@ -55,7 +55,7 @@ pub enum LogError {
         next: Option<u64>,
     },
     /// The disk failed. The log refuses everything until the process restarts.
-    #[error("the log has failed and takes nothing more until a restart: {cause}")]
+    #[error("the log has failed and rejects writes until a restart: {cause}")]
     Failed {
         /// Error message of the disk.
         cause: Arc<str>,
@@ -102,17 +102,17 @@ pub enum LogOpenError {
     },
     /// Segments exist, but no file identifies their node.
     #[error(
-        "the folder holds segments but no identity file; restore it, or give the node an empty folder and a new id"
+        "the folder has segments but no identity file; restore the file, or give the node an empty folder and a new id"
     )]
     NoIdentity,
     /// The identity file is damaged: its magic, checksum or length is wrong.
-    #[error("the identity file is damaged; restore it, or give the node an empty folder and a new id")]
+    #[error("the identity file is damaged; restore the file, or give the node an empty folder and a new id")]
     BadIdentity,
     /// All segments of the log are gone.
-    #[error("all segments are gone; restore them, or give the node an empty folder and a new id")]
+    #[error("all segments are missing; restore the segments, or give the node an empty folder and a new id")]
     Missing,
     /// The configured segment size is below the minimum.
-    #[error("segments of {segment} are too small, the least is {least}")]
+    #[error("segments of {segment} are too small, the minimum is {least} (wal.segment_bytes)")]
     SmallSegments {
         /// Configured size of a segment.
         segment: ByteSize,
@@ -121,8 +121,8 @@ pub enum LogOpenError {
     },
     /// The disk has no space for the first file.
     #[error(
-        "the disk has {} free, and the log begins with a file of {segment} (wal.segment_bytes), with {spares} more to come \
-         (wal.preallocated_segments): free some space, or make them smaller and fewer",
+        "the disk has {} free, the log needs one file of {segment} (wal.segment_bytes) and {spares} spare \
+         files (wal.preallocated_segments); free some space, or lower these settings",
         .free.to_approximate_string()
     )]
     NoRoom {

@@ -310,7 +310,7 @@ impl SegmentFiles {
                 Ok(false) => pause = SPARE_RETRY_INTERVAL,
                 Err(error) => {
                     pause = (pause * 2).min(MAX_SPARE_RETRY_INTERVAL);
-                    tracing::warn!(%error, again_in = ?pause, "segment not prepared");
+                    tracing::warn!(%error, again_in = ?pause, "failed to prepare log segment, will retry");
                 }
             }
             let mut pool = self.spares.lock();

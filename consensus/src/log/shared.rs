@@ -243,9 +243,9 @@ impl LogShared {
         let free = ByteSize::bytes(free).to_approximate_string();
         let reserve = ByteSize::bytes(reserve);
         if is_full {
-            tracing::warn!(%free, %reserve, "the disk is nearly full: profiles are refused until space is free (wal.min_free_bytes)");
+            tracing::warn!(%free, %reserve, "disk is nearly full, rejecting profiles until space is free (wal.min_free_bytes)");
         } else {
-            tracing::info!(%free, %reserve, "the disk has space again: profiles are taken");
+            tracing::info!(%free, %reserve, "disk has free space, accepting profiles");
         }
     }
 
@@ -334,7 +334,7 @@ impl LogShared {
         for number in retired {
             if let Err(error) = self.segments.recycle_segment(number) {
                 // The segment stays as it is. The next start finds no live data in it.
-                tracing::warn!(number, %error, "segment not given away");
+                tracing::warn!(number, %error, "failed to recycle log segment, will retry at next start");
                 return;
             }
         }
@@ -349,7 +349,7 @@ impl LogShared {
         let waiting = std::mem::take(&mut core.queue);
         drop(core);
         if first {
-            tracing::error!(%cause, "the log has failed");
+            tracing::error!(%cause, "write-ahead log failed, rejecting writes until a restart");
         }
         for batch in waiting {
             (batch.done)(Err(LogError::Failed { cause: Arc::clone(&cause) }));
@@ -505,7 +505,7 @@ impl Drop for FailOnPanic<'_> {
             self.0.fail(&DiskError::Io {
                 op: "commit to",
                 name: "the log".to_owned(),
-                source: std::io::Error::other("its thread panicked"),
+                source: std::io::Error::other("the log thread panicked"),
             });
         }
     }

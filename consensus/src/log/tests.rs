@@ -243,8 +243,8 @@ fn what_cannot_be_is_refused_and_says_why() {
     must(&log, vec![entry(1, 1, 1, 4), entry(1, 2, 1, 4)]);
     must(&log, vec![LogRecord::Purge { group: 1, index: 1, term: 1 }]);
     let refused = |records| log.submit(records, |_| panic!("refused")).unwrap_err();
-    assert_eq!(refused(vec![entry(1, 4, 1, 4)]).to_string(), "group 1 cannot take entry 4: the next is 3");
-    assert_eq!(refused(vec![entry(1, 1, 2, 4)]).to_string(), "group 1 cannot take entry 1: it was purged");
+    assert_eq!(refused(vec![entry(1, 4, 1, 4)]).to_string(), "group 1 rejected entry 4: the next index is 3");
+    assert_eq!(refused(vec![entry(1, 1, 2, 4)]).to_string(), "group 1 rejected entry 1: the index is purged");
     assert!(matches!(refused(vec![entry(1, 3, 1, 40_000)]), LogError::TooLarge { .. }));
     let state = LogRecord::State { group: 1, data: vec![0; 513].into() };
     assert!(matches!(refused(vec![state]), LogError::TooLarge { .. }));

@@ -283,12 +283,12 @@ impl LogShared {
         match self.read_payload(slot) {
             Ok(Some(data)) => Some((FrameRow::without_payload(FrameRowKind::Move, group, index, term), data)),
             Ok(None) => {
-                tracing::error!(group, index, "an entry of the log is damaged");
+                tracing::error!(group, index, "log entry is damaged");
                 self.core().index.mark_entry_lost(group, index);
                 None
             }
             Err(error) => {
-                tracing::warn!(group, index, %error, "an entry of the log was not moved");
+                tracing::warn!(group, index, %error, "failed to move log entry to a newer segment");
                 None
             }
         }

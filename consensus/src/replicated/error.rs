@@ -13,7 +13,7 @@ use crate::log::LogError;
 pub enum ProposeError {
     /// Another member leads, or an election is in progress. If leadership was lost meanwhile, the proposal
     /// may still be committed.
-    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
+    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("retry on node {node}"), None => "election in progress, retry".to_owned() })]
     NotLeader {
         /// Current leader, if known.
         leader: Option<u64>,
@@ -22,7 +22,7 @@ pub enum ProposeError {
     #[error(transparent)]
     Refused(LogError),
     /// The proposal does not fit into a commit. It was not stored.
-    #[error("a proposal has {size}, the limit is {limit}; split it")]
+    #[error("the proposal has {size}, the limit is {limit}; split the proposal")]
     TooLarge {
         /// Size of the proposal.
         size: ByteSize,
@@ -33,21 +33,21 @@ pub enum ProposeError {
     #[error("the group is shutting down")]
     ShuttingDown,
     /// The group has failed. The proposal may have been stored or not.
-    #[error("the group has failed and takes nothing more until a restart: {cause}")]
+    #[error("the group has failed and rejects proposals until a restart: {cause}")]
     Failed {
         /// Cause of the failure.
         cause: String,
     },
     /// A majority did not respond in time. The proposal may still be committed, also under another leader.
     #[error(
-        "no majority of the group's members answered within {limit:?}, or in the last moments; whether this is kept is not known: try again"
+        "no response from a majority of the group within {limit:?} or recently, the proposal may be committed or not; retry"
     )]
     Unknown {
         /// Limit of the wait.
         limit: Duration,
     },
     /// No majority was reached, so the committed index is unknown.
-    #[error("no majority of the group's members was reached; try again")]
+    #[error("no response from a majority of the group; retry")]
     NoQuorum,
 }
 
@@ -56,7 +56,7 @@ pub enum ProposeError {
 pub enum GroupOpenError {
     /// Entries or votes of a member of a larger group were lost. It must never vote again [INV-07].
     #[error(
-        "the log of group {group} is damaged, so this member must not vote; take it out of the group and give the node a new id"
+        "the log of group {group} is damaged, so this member must not vote; remove the member from the group and give the node a new id"
     )]
     Hurt {
         /// Id of the group.
@@ -64,21 +64,21 @@ pub enum GroupOpenError {
     },
     /// The log has no data of a group that this node should have.
     #[error(
-        "nothing of group {group} is on this disk, though this node is one of its members; bring the folder back, or take the member out of the group and give the node a new id"
+        "no data of group {group} on this disk, although this node is a member; restore the folder, or remove the member from the group and give the node a new id"
     )]
     Nothing {
         /// Id of the group.
         group: u32,
     },
     /// The log already has data of a group that should begin.
-    #[error("this node has a log of group {group} already; begin it on a node with an empty folder")]
+    #[error("this node already has a log of group {group}; create the group on a node with an empty folder")]
     Taken {
         /// Id of the group.
         group: u32,
     },
     /// The log is purged up to an index that no intact snapshot covers.
     #[error(
-        "group {group} was purged up to {purged}, and its snapshot is of {found:?}; restore the snapshot's file, or take the member out of the group and give the node a new id"
+        "group {group} was purged up to {purged}, its snapshot is of {found:?}; restore the snapshot file, or remove the member from the group and give the node a new id"
     )]
     NoSnapshot {
         /// Id of the group.
@@ -89,14 +89,14 @@ pub enum GroupOpenError {
         found: Option<u64>,
     },
     /// The state in the log is not a valid raft state.
-    #[error("the state of group {group} in the log cannot be read; it was written by another version")]
+    #[error("cannot decode the raft state of group {group}; another version may have written the log")]
     BadState {
         /// Id of the group.
         group: u32,
     },
     /// The state machine refuses its own snapshot.
     #[error(
-        "snapshot {name} was refused by the state machine: {reason}; restore its files, or take the member out of the group and give the node a new id"
+        "the state machine rejected snapshot {name}: {reason}; restore its files, or remove the member from the group and give the node a new id"
     )]
     Snapshot {
         /// File of the snapshot.
@@ -106,8 +106,8 @@ pub enum GroupOpenError {
     },
     /// The disk has no space for the first entries of a group.
     #[error(
-        "the disk has {} free, and the log's files have no space left either; free at least {segment} (wal.segment_bytes) and \
-         start again",
+        "the disk has {} free, and the log segments are full; free at least {segment} (wal.segment_bytes) \
+         and restart",
         .free.to_approximate_string()
     )]
     Full {
@@ -120,7 +120,7 @@ pub enum GroupOpenError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// Raft failed to start the group.
-    #[error("raft did not start: {cause}")]
+    #[error("raft failed to start: {cause}")]
     Raft {
         /// Error message of raft.
         cause: String,

@@ -54,13 +54,13 @@ pub struct GroupMembers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeadershipError {
     /// Only the leader can make the change.
-    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("ask node {node}"), None => "an election is on, try again".to_owned() })]
+    #[error("this node does not lead the group; {}", match .leader { Some(node) => format!("retry on node {node}"), None => "election in progress, retry".to_owned() })]
     NotLeader {
         /// Current leader, if known.
         leader: Option<u64>,
     },
     /// Only a voter can lead the group.
-    #[error("node {to} is no voter of the group; its voters are {voters:?}")]
+    #[error("node {to} is not a voter of the group; the voters are {voters:?}")]
     NoVoter {
         /// Node that should have become leader.
         to: u64,
@@ -68,7 +68,7 @@ pub enum LeadershipError {
         voters: BTreeSet<u64>,
     },
     /// The change timed out, and may still happen.
-    #[error("{what} within {limit:?}; try again")]
+    #[error("{what} within {limit:?}; retry")]
     Late {
         /// Description of the change.
         what: String,
@@ -76,19 +76,19 @@ pub enum LeadershipError {
         limit: Duration,
     },
     /// The removal would leave the group without voters.
-    #[error("node {node} is the last voter of the group; add another first")]
+    #[error("node {node} is the last voter of the group; add another voter first")]
     LastVoter {
         /// Node that should have been removed.
         node: u64,
     },
     /// The leader cannot remove itself.
-    #[error("node {node} leads the group; have it hand over the lead first")]
+    #[error("node {node} leads the group; transfer leadership first")]
     Leads {
         /// Node that should have been removed.
         node: u64,
     },
     /// Raft refused the change.
-    #[error("the change was refused: {reason}")]
+    #[error("the change was rejected: {reason}")]
     Refused {
         /// Error message of raft.
         reason: String,
@@ -145,7 +145,7 @@ impl<S: StateMachine> RaftGroup<S> {
         if !voters.contains(&to) {
             return Err(LeadershipError::NoVoter { to, voters });
         }
-        let what = || format!("node {to} did not take over the lead");
+        let what = || format!("node {to} did not take over leadership");
         with_timeout(limit, what, async {
             let silent = voters.len() > 3;
             let _silence = silent.then(|| HeartbeatPause::begin(&self.shared.raft));
@@ -160,7 +160,7 @@ impl<S: StateMachine> RaftGroup<S> {
                 seen.current_leader.filter(|_| seen.state != ServerState::Candidate)
             };
             let seen =
-                self.shared.raft.wait(None).metrics(|seen| led(seen).is_some(), "somebody leads").await;
+                self.shared.raft.wait(None).metrics(|seen| led(seen).is_some(), "a leader is elected").await;
             match seen.ok().as_ref().and_then(led) {
                 Some(leader) if leader == to => Ok(()),
                 leader => Err(LeadershipError::NotLeader { leader }),
@@ -206,7 +206,7 @@ impl<S: StateMachine> RaftGroup<S> {
             let node = self.shared.node;
             let other =
                 |seen: &RaftMetrics<u64, EmptyNode>| seen.current_leader.is_some_and(|leader| leader != node);
-            let _ = raft.wait(Some(*silence)).metrics(other, "another leads").await;
+            let _ = raft.wait(Some(*silence)).metrics(other, "another node leads").await;
         }
     }
 
@@ -252,7 +252,7 @@ impl<S: StateMachine> RaftGroup<S> {
             (false, true) => ChangeMembers::RemoveNodes([node].into()),
             (false, false) => return Ok(()),
         };
-        let what = || format!("node {node} was not taken out of the group");
+        let what = || format!("node {node} was not removed from the group");
         let removed = with_timeout(limit, what, self.shared.raft.change_membership(changes, false)).await?;
         removed.map(drop).map_err(|error| to_leadership_error(&error))
     }
@@ -262,7 +262,7 @@ impl<S: StateMachine> RaftGroup<S> {
     pub async fn finish_membership_change(&self, limit: Duration) -> Result<(), LeadershipError> {
         self.ensure_leader()?;
         let raft = &self.shared.raft;
-        let what = || "an earlier change of members was not finished".to_owned();
+        let what = || "an earlier membership change was not finished".to_owned();
         let last = {
             let seen = raft.server_metrics();
             let seen = seen.borrow();
@@ -351,7 +351,7 @@ fn to_leadership_error(error: &RaftError<u64, ClientWriteError<u64, EmptyNode>>)
         }
         RaftError::APIError(ClientWriteError::ChangeMembershipError(ChangeMembershipError::InProgress(
             _,
-        ))) => LeadershipError::Refused { reason: "another change of the members is under way".to_owned() },
+        ))) => LeadershipError::Refused { reason: "another membership change is in progress".to_owned() },
         error => LeadershipError::Refused { reason: error.to_string() },
     }
 }

@@ -41,7 +41,7 @@ impl RaftNetworkFactory<Types> for PeerLinks {
 impl PeerLink {
     fn unexpected_response<E: std::error::Error>(&self) -> RaftRpcError<E> {
         RPCError::Network(NetworkError::new(&AnyError::error(format!(
-            "node {} answered something else",
+            "protocol error: unexpected response from node {}",
             self.to
         ))))
     }
@@ -111,7 +111,8 @@ impl RaftNetwork<Types> for PeerLink {
                 Ok(RaftResponse::Snapshot(reply)) => return Ok(reply),
                 Ok(RaftResponse::More) if end < data.len() => offset = end,
                 Ok(_) => {
-                    let error = AnyError::error(format!("node {} answered something else", self.to));
+                    let error =
+                        AnyError::error(format!("protocol error: unexpected response from node {}", self.to));
                     return Err(StreamingError::Network(NetworkError::new(&error)));
                 }
                 Err(error) => return Err(unreachable(&error)),
@@ -143,7 +144,7 @@ pub(crate) struct RaftRequestHandler {
 impl RaftRequestHandler {
     pub(crate) async fn handle_request(&self, request: &Bytes) -> Bytes {
         let reply = match RaftRequest::decode(request) {
-            None => Err("not a message of raft".to_owned()),
+            None => Err("protocol error: request is not a raft message".to_owned()),
             Some(RaftRequest::Append(append)) => {
                 // This member never fills its disk: the leader keeps entries that this member cannot store.
                 // The check is weaker than the leader's. If the disks of all members are full, an entry that
@@ -177,7 +178,7 @@ impl RaftRequestHandler {
             Some(RaftRequest::File(part)) => self.receive_file_chunk(part).await.map(RaftResponse::Index),
             Some(RaftRequest::ReadIndex) => {
                 let index = self.rounds.confirm_read_index(&self.raft).await;
-                index.map(RaftResponse::Index).map_err(|why| format!("it cannot say what is read: {why:?}"))
+                index.map(RaftResponse::Index).map_err(|why| format!("no read index confirmed: {why:?}"))
             }
             Some(RaftRequest::TakeOver { term, last }) => {
                 self.handle_takeover(term, last).await.map(|()| RaftResponse::More)
@@ -199,7 +200,7 @@ impl RaftRequestHandler {
         let held = self.log.group_state(self.group).last;
         if voted != term || held != Some((last, term)) || !is_voter {
             return Err(format!(
-                "it would not be voted for: it has {held:?} of the log in term {voted}, not ({last}, {term})"
+                "cannot win an election: last entry is {held:?} in term {voted}, not ({last}, {term})"
             ));
         }
         // A member with a full disk could not act as leader.
@@ -225,7 +226,7 @@ impl RaftRequestHandler {
         part: &[u8],
     ) -> Result<Option<Vec<u8>>, String> {
         if total > MAX_SNAPSHOT_BYTES {
-            return Err(format!("a snapshot of {total} bytes, the limit is {MAX_SNAPSHOT_BYTES}"));
+            return Err(format!("the snapshot has {total} bytes, the limit is {MAX_SNAPSHOT_BYTES}"));
         }
         let mut held = self.part.lock();
         if offset == 0 {
@@ -236,7 +237,9 @@ impl RaftRequestHandler {
         };
         let Some((_, data)) = held.as_mut().filter(fits) else {
             *held = None;
-            return Err("a part of a snapshot that does not follow the one before; begin again".to_owned());
+            return Err(
+                "the snapshot chunk does not follow the previous one; resend from the start".to_owned()
+            );
         };
         data.extend_from_slice(part);
         if (data.len() as u64) < total {

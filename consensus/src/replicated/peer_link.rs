@@ -69,11 +69,11 @@ impl PeerLink {
         };
         let called = network.call(self.to, self.links.group, ask.encode());
         let answer = tokio::time::timeout(limit, called).await;
-        let answer = answer.map_err(|_| fail("no answer in time".to_owned()))??;
+        let answer = answer.map_err(|_| fail("timed out".to_owned()))??;
         match RaftResponse::decode(&answer) {
             Some(RaftResponse::Failed(reason)) => Err(fail(reason)),
             Some(reply) => Ok(reply),
-            None => Err(fail("an answer that is none".to_owned())),
+            None => Err(fail("protocol error: response is not a raft message".to_owned())),
         }
     }
 }

@@ -62,8 +62,10 @@ pub(crate) async fn request_read_index(raft: &RaftHandle, link: &PeerLink) -> Re
     let leader = Some(link.to());
     match link.call(RaftRequest::ReadIndex, READ_INDEX_TIMEOUT).await {
         Ok(RaftResponse::Index(index)) => {
-            let applied =
-                raft.wait(Some(READ_INDEX_TIMEOUT)).applied_index_at_least(Some(index), "a read").await;
+            let applied = raft
+                .wait(Some(READ_INDEX_TIMEOUT))
+                .applied_index_at_least(Some(index), "read index applied")
+                .await;
             applied.map(|_| index).map_err(|_| ReadIndexError::NotLeader(leader))
         }
         // The leader was deposed, or is unreachable. On a retry the caller learns of another one.

@@ -21,7 +21,7 @@ struct BarrierState {
 
 /// Error of a purge: the snapshot was not stored, so the log must keep its entries.
 #[derive(Debug, thiserror::Error)]
-#[error("the snapshot up to entry {upto} was not kept, so the log keeps its entries; restart the node")]
+#[error("the snapshot up to entry {upto} was not stored, so the log was not purged; restart the node")]
 pub(crate) struct SnapshotBarrierError {
     upto: u64,
 }

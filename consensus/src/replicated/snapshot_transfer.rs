@@ -44,12 +44,12 @@ impl SnapshotFileReceiver {
         let SnapshotFileChunk { name, total, offset, sum, data } = part;
         if name.len() > MAX_FILE_NAME_BYTES || *total > MAX_FILE_BYTES {
             return Err(format!(
-                "a file of {total} bytes with a name of {}, the limits are {MAX_FILE_BYTES} and {MAX_FILE_NAME_BYTES}",
+                "the snapshot file has {total} bytes and a name of {}, the limits are {MAX_FILE_BYTES} and {MAX_FILE_NAME_BYTES}",
                 name.len()
             ));
         }
         if xxh3_64(data) != *sum {
-            return Err(format!("a part of {name} is damaged"));
+            return Err(format!("a chunk of {name} is damaged"));
         }
         let _writing = self.writing.lock();
         let file = format!("{}{name}", self.prefix);
@@ -83,7 +83,7 @@ impl SnapshotFileReceiver {
                 (true, _) => self.disk.rename(&part, name).map_err(|error| error_chain(&error))?,
                 // An earlier snapshot has installed this file already.
                 (false, true) => {}
-                (false, false) => return Err(format!("{name} did not come with the snapshot that names it")),
+                (false, false) => return Err(format!("{name} is missing from the received snapshot")),
             }
         }
         self.disk.sync_dir().map_err(|error| error_chain(&error))
@@ -117,13 +117,13 @@ pub(crate) async fn send_files(
             let total = part.total;
             let end = part.offset + part.data.len() as u64;
             let RaftResponse::Index(here) = link.call(RaftRequest::File(part), limit).await? else {
-                return Err(fail("it answered something else".to_owned()));
+                return Err(fail("protocol error: unexpected response to a file chunk".to_owned()));
             };
             if here >= total {
                 break;
             }
             if here != end && here <= offset && offset > 0 {
-                return Err(fail(format!("it has {here} bytes of {name}, and had {offset}")));
+                return Err(fail(format!("the peer has {here} bytes of {name}, and had {offset}")));
             }
             offset = here;
         }
@@ -165,7 +165,7 @@ mod tests {
         );
         assert_eq!(arrivals.write_chunk(&part(4, b"456789x")), Ok(4), "longer than it is");
         let damaged = SnapshotFileChunk { sum: 1, ..part(4, b"456789") };
-        assert_eq!(arrivals.write_chunk(&damaged), Err("a part of ids-1-7 is damaged".to_owned()));
+        assert_eq!(arrivals.write_chunk(&damaged), Err("a chunk of ids-1-7 is damaged".to_owned()));
         assert!(arrivals.install_files(&["ids-1-8".to_owned()]).is_err());
         assert_eq!(arrivals.write_chunk(&part(4, b"456789")), Ok(10));
         arrivals.install_files(&["ids-1-7".to_owned()]).unwrap();

@@ -194,14 +194,14 @@ impl<S: StateMachine> StateMachineShared<S> {
                 continue;
             }
             let Some((meta, data)) = open(&self.disk.read(&name)?.into()) else {
-                tracing::error!(name, "a snapshot is damaged");
+                tracing::error!(name, "snapshot is damaged");
                 continue;
             };
             let restored = RestoreContext { index, bytes: &data, alone, arrive: &mut || Ok(()) };
             match state.machine.restore(restored) {
                 Ok(()) => {}
                 Err(reason) if alone => {
-                    tracing::error!(name, reason, "a snapshot was refused by the state machine");
+                    tracing::error!(name, reason, "state machine rejected a snapshot");
                     state.machine.reset_to(0);
                     continue;
                 }
@@ -229,7 +229,7 @@ impl<S: StateMachine> StateMachineShared<S> {
             group,
             purged,
             ?found,
-            "the group's snapshot is gone: it goes on without what its log held up to there"
+            "snapshot of the group is missing, continuing without the purged entries"
         );
         for (_, _, name) in self.list_snapshot_files()? {
             self.quarantine_file(&name)?;
@@ -263,7 +263,7 @@ impl<S: StateMachine> StateMachineShared<S> {
                     if let Some(reason) = state.machine.apply_failure() {
                         let group = self.group;
                         let index = entry.log_id.index;
-                        tracing::error!(group, index, reason, "this member of the group stops");
+                        tracing::error!(group, index, reason, "state machine failed, stopping member");
                         let reason = openraft::AnyError::error(reason);
                         return Err(StorageIOError::apply(entry.log_id, reason).into());
                     }
@@ -380,7 +380,7 @@ impl<S: StateMachine> StateMachineShared<S> {
                 return Ok(RaftSnapshot { meta: found, snapshot: Box::new(data) });
             }
         }
-        Err(fail("the snapshot's file is gone or damaged".to_owned()).into())
+        Err(fail("the snapshot file is missing or damaged".to_owned()).into())
     }
 
     /// Returns the newest stored snapshot. Retries if a newer one replaces it during the read.

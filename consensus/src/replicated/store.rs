@@ -153,7 +153,7 @@ impl RaftLogStore {
                 Ok(Some(found)) => {
                     size += found.data.len();
                     codec::decode_entry(found.term, index, found.data)
-                        .ok_or_else(|| fail(&io::Error::other("not an entry of raft")))?
+                        .ok_or_else(|| fail(&io::Error::other("not a raft entry")))?
                 }
                 // An entry that is missing before all known ones was lost unnoticed.
                 Ok(None) if index < first => codec::placeholder_entry(0, index, self.node),

@@ -352,7 +352,7 @@ async fn groups(leader: &Line<'_>) {
         let message: Bytes = std::iter::once(first).chain(rest).collect::<Vec<u8>>().into();
         for group in [0, SERVES] {
             let said = leader.group(group, message.clone()).await;
-            assert!(said.contains("not a message of raft"), "{message:?}: {said}");
+            assert!(said.contains("request is not a raft message"), "{message:?}: {said}");
         }
     }
     let said = leader.group(UNKNOWN, Bytes::new()).await;

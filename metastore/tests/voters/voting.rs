@@ -41,6 +41,9 @@ fn voters_come_and_go_also_the_one_that_leads() {
         let last = left.into_iter().find(|node| *node != next).unwrap();
         assert_eq!(nodes(&client.remove_voter(last).await.unwrap()), [next]);
         let error = client.remove_voter(next).await.unwrap_err();
-        assert!(error.to_string().contains("the last voter of the group; add another first"), "{error}");
+        assert!(
+            error.to_string().contains("the last voter of the group; add another voter first"),
+            "{error}"
+        );
     });
 }
