@@ -88,7 +88,7 @@ impl Ingester {
                 Some(group) if entry.is_retired() => {
                     self.shards.write().remove(&entry.id);
                     group.end().await;
-                    tracing::info!(shard = entry.id, "the shard is over; its member here has ended");
+                    tracing::info!(shard = entry.id, "shard is retired, closed its local replica");
                 }
                 None if !entry.is_retired() && entry.members.contains(&self.node()) => {
                     self.join(entry.clone()).await;
@@ -112,7 +112,7 @@ impl Ingester {
             }
             Err(error) => {
                 let why = Status::from_error(&error).message;
-                tracing::error!(shard, why, "a shard of which this node is a member does not open");
+                tracing::error!(shard, why, "failed to open local replica of shard");
                 self.failing.lock().insert(shard, why);
             }
         }
@@ -357,7 +357,7 @@ async fn load_initial_shards(
     let logs = deps.consensus.log.groups().into_iter().filter_map(decode_shard_id);
     for (slot, _) in logs.filter(|&(slot, epoch)| known.iter().all(|known| known.id != shard_id(slot, epoch)))
     {
-        tracing::error!(slot, "the catalogue has lost a shard that has a log here; it learns of it again");
+        tracing::error!(slot, "shard with a local log is missing from the catalog, reopening the shard");
         deps.catalog.open_shard(slot, deps.consensus.node).await?;
     }
     known = listed().await?;
@@ -370,7 +370,7 @@ async fn load_initial_shards(
         tracing::warn!(
             slots,
             configured = config.single_node_shards,
-            "this folder was begun with another number of shards than ingester.single_node_shards says, and keeps it"
+            "data directory has another number of shards than ingester.single_node_shards, ignoring the setting"
         );
     }
     Ok(known)

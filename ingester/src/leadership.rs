@@ -71,7 +71,7 @@ impl Ingester {
         able: &(impl Fn(u64) -> bool + Sync),
         until: Duration,
     ) -> Result<(), String> {
-        let mut why = "no other member is left to be tried".to_owned();
+        let mut why = "no other member can lead".to_owned();
         let mut tried = BTreeSet::from([self.node()]);
         loop {
             let left = until.saturating_sub(self.clock().monotonic());
@@ -81,7 +81,7 @@ impl Ingester {
             let best = others.max_by_key(|node| progress.get(node).copied().flatten());
             let Some(best) = best.filter(|_| !left.is_zero()) else {
                 return match group.is_leader() {
-                    true => Err(format!("shard {} is led by this node still: {why}", group.id)),
+                    true => Err(format!("this node still leads shard {}: {why}", group.id)),
                     false => Ok(()),
                 };
             };

@@ -105,7 +105,7 @@ impl Ingester {
             Ok(()) => self.kept.store(version, Ordering::Relaxed),
             Err(error) => tracing::warn!(
                 error,
-                "tables of slots are not kept on this disk: a lost catalogue is rebuilt without them"
+                "failed to store slot tables on this disk, a lost catalog is rebuilt without these tables"
             ),
         }
     }
@@ -122,5 +122,5 @@ fn kept(disk: &dyn Disk) -> Option<SlotTables> {
     let read = bytes
         .map_err(|error| error.to_string())
         .and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
-    read.inspect_err(|error| tracing::error!(error, "the tables of slots that were kept cannot be read")).ok()
+    read.inspect_err(|error| tracing::error!(error, "failed to read stored slot tables")).ok()
 }

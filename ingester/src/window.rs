@@ -106,7 +106,7 @@ fn read_recent(
     let mut stamp = 0u64;
     let mut index = 0u64;
     for _ in 0..unpacker.read_count()? {
-        let wrong = unpacker.error_here("a number over 64 bits");
+        let wrong = unpacker.error_here("number over 64 bits");
         stamp = stamp.checked_add(unpacker.read_number()?).ok_or(wrong)?;
         index = index.checked_add(unpacker.read_number()?).ok_or(wrong)?;
         for _ in 0..unpacker.read_count()? {
@@ -213,7 +213,7 @@ impl DedupWindow {
                 Ok(found) if found.is_some_and(|age| age >= oldest) => return true,
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::error!(%error, "ids cannot be read: a repeat of them counts again");
+                    tracing::error!(%error, "failed to read dedup ids, their duplicates are stored");
                     self.damaged += 1;
                 }
             }
@@ -295,12 +295,12 @@ impl DedupWindow {
             match SortedRun::open(&*read.shelf.disk, read.shelf.file(name.number), name) {
                 Ok(run) => read.runs.push(Arc::new(run)),
                 Err(error) if alone => {
-                    tracing::error!(%error, "a file of ids cannot be read: a repeat of them counts again");
+                    tracing::error!(%error, "failed to read dedup id file, duplicates of its ids are stored");
                     read.damaged += 1;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "a file of ids cannot be read");
-                    return Err(unpacker.error_here("a file of ids that cannot be read"));
+                    tracing::error!(%error, "failed to read dedup id file");
+                    return Err(unpacker.error_here("unreadable dedup id file"));
                 }
             }
         }
@@ -363,7 +363,7 @@ pub enum WindowWriteError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The window was replaced meanwhile.
-    #[error("the window of ids was replaced while it was written")]
+    #[error("the dedup window was replaced during the write")]
     Replaced,
 }
 
@@ -391,7 +391,7 @@ impl WindowSnapshot {
             match shelf.merge(&picked, oldest) {
                 Ok((merged, damaged)) => held()?.replace_runs(picked.len(), merged, damaged),
                 Err(error) => {
-                    tracing::warn!(%error, "files of ids were not merged, it will be tried again");
+                    tracing::warn!(%error, "failed to merge dedup id files, will retry");
                     break;
                 }
             }

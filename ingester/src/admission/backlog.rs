@@ -25,8 +25,7 @@ impl Ingester {
     pub(crate) fn check_backlog(&self) -> Result<(), Status> {
         let IngesterConfig { max_unflushed_bytes, max_wal_disk_percent, .. } = &self.parts.config;
         let refused = |bound: String| {
-            let message =
-                format!("{bound}: the bucket does not take them fast enough; send them again later");
+            let message = format!("{bound}; the bucket is too slow, retry later");
             Err(Status::new(ErrorCode::Exhausted, message)
                 .with_reason("unflushed_limit")
                 .with_retry_after(SHARD_BUSY_RETRY_AFTER))
@@ -35,15 +34,15 @@ impl Ingester {
         if held > max_unflushed_bytes.get() {
             let held = ByteSize::bytes(held).to_approximate_string();
             return refused(format!(
-                "profiles that are in no block yet take {held} of memory, the limit is {max_unflushed_bytes} \
+                "unflushed profiles use {held} of memory, the limit is {max_unflushed_bytes} \
                  (ingester.max_unflushed_bytes)"
             ));
         }
         match self.parts.deps.consensus.log.disk_usage() {
             Some(LogDiskUsage { taken, disk }) if exceeds(taken, disk, *max_wal_disk_percent) => {
                 refused(format!(
-                    "the log, with the profiles that are in no block yet, takes {} of a disk of {}, the limit is \
-                 {max_wal_disk_percent} percent (ingester.max_wal_disk_percent)",
+                    "the log with unflushed profiles uses {} of a disk of {}, the limit is \
+                     {max_wal_disk_percent} percent (ingester.max_wal_disk_percent)",
                     taken.to_approximate_string(),
                     disk.to_approximate_string()
                 ))

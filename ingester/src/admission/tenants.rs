@@ -134,8 +134,8 @@ impl Drop for NameAdmission {
 
 fn refuse(tenant: &TenantId, count: usize, max_tenants: u32) -> Status {
     let message = format!(
-        "tenant {tenant} is new and {count} tenants have profiles, limits.max_tenants is {max_tenants}; send as a tenant \
-         that has profiles, or raise the limit"
+        "tenant {tenant} is new and {count} tenants have profiles, limits.max_tenants is {max_tenants}; \
+         send as an existing tenant, or raise the limit"
     );
     Status::new(ErrorCode::Exhausted, message)
         .with_reason("tenant_limit")
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!((refused.code, refused.reason), (ErrorCode::Exhausted, Some("tenant_limit")));
         assert_eq!(
             refused.message,
-            "tenant c is new and 2 tenants have profiles, limits.max_tenants is 2; send as a tenant that has profiles, or \
-             raise the limit"
+            "tenant c is new and 2 tenants have profiles, limits.max_tenants is 2; send as an existing tenant, or raise \
+             the limit"
         );
         assert!(store(&known, "a", 2) && store(&known, "b", 0), "who has profiles is not refused");
         assert!(store(&known, "c", 3), "an exception from the limit lets a name in");

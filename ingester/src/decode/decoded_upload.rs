@@ -346,7 +346,7 @@ fn check_texts(bytes: usize) -> Result<(), Status> {
     }
     let limit = ByteSize::bytes(MAX_SERIES_TEXT_BYTES as u64);
     let message = format!(
-        "the profile would make series with more than {limit} of labels and types, the limit: shorten the text labels of its samples"
+        "the profile's series have more than {limit} of labels and types, the limit; shorten the text labels of its samples"
     );
     Err(Status::new(ErrorCode::Invalid, message).with_reason("series_limit"))
 }
@@ -368,7 +368,7 @@ fn check_series(
         return Ok(());
     }
     let message = format!(
-        "{new} new series beside {known} that this shard has in memory, the limit is {limit} (limits.max_local_series_per_tenant): leave out labels that differ from process to process, or send again when the head is cut (ingester.flush.max_head_age)"
+        "the profile adds {new} series to {known} in memory of this shard, the limit is {limit} (limits.max_local_series_per_tenant); drop labels that differ from process to process, or retry after the next flush (ingester.flush.max_head_age)"
     );
     Err(Status::new(ErrorCode::Exhausted, message)
         .with_reason("series_limit")
@@ -409,14 +409,12 @@ fn way_out(what: &str) -> &'static str {
             " (limits.max_profile_size_bytes): profile for a shorter time, or send each sample type alone"
         }
         "samples" => " (limits.max_profile_stacktrace_samples): profile for a shorter time",
-        "frames" => ", whatever limits.max_profile_stacktrace_depth cuts: have the profiler cut deep stacks",
+        "frames" => ", before limits.max_profile_stacktrace_depth applies: truncate stacks in the profiler",
         "bytes of tables in memory" => {
-            ", four times limits.max_profile_size_bytes: its tables have many entries that say little; profile for a shorter time"
+            ", four times limits.max_profile_size_bytes: its tables have too many entries; profile for a shorter time"
         }
-        "sample types" | "values of a sample" => {
-            ", which no setting changes: send the types as several profiles"
-        }
-        _ => ", which no setting changes: profile for a shorter time",
+        "sample types" | "values of a sample" => " (not configurable): send the types as several profiles",
+        _ => " (not configurable): profile for a shorter time",
     }
 }
 
@@ -424,7 +422,7 @@ fn check_types(decoded: &DecodedProfile) -> Result<(), Status> {
     match decoded.header.types.iter().find(|value_type| value_type.kind.contains('-')) {
         Some(value_type) => Err(Status::new(
             ErrorCode::Invalid,
-            format!("sample type {:?} has a hyphen, which no name of a type may have", value_type.kind),
+            format!("sample type {:?} has a hyphen, which is not allowed; rename the type", value_type.kind),
         )
         .with_reason("malformed_profile")),
         None => Ok(()),
@@ -441,7 +439,7 @@ fn check_name(labels: &Labels, decoded: &DecodedProfile) -> Result<(), Status> {
     match parts.find(|part| part.contains(':')) {
         Some(part) => Err(Status::new(
             ErrorCode::Invalid,
-            format!("{part:?} has a colon, which no name, type or unit may have: they are asked for as name:type:unit:period_type:period_unit"),
+            format!("{part:?} has a colon, which is not allowed in names, types and units: queries select name:type:unit:period_type:period_unit"),
         )
         .with_reason("malformed_profile")),
         None => Ok(()),
@@ -475,8 +473,8 @@ fn check_time(time: i64, now: Timestamp, limits: &TenantLimits) -> Result<(), St
         let span = format_approximate_duration(span);
         let limit = format_duration(limit);
         let message = format!(
-            "not in the ingestion window: the profile is {span} {what}, the limit is {limit} (limits.{name}); \
-             the server takes any with --set limits.{name}=0s"
+            "not in the ingestion window: the profile is {span} {what}, the limit is {limit} \
+             (limits.{name}); disable the limit with --set limits.{name}=0s"
         );
         Err(Status::new(ErrorCode::Invalid, message).with_reason("not_in_ingestion_window"))
     };

@@ -116,13 +116,13 @@ impl LabelSplitter<'_> {
         let records = (self.splits.len() + 1) * self.walk.decoded().header.types.len();
         let message = if records > MAX_RECORDS_PER_UPLOAD {
             format!(
-                "the profile would make {records} series or more (its sample types for each set of text labels of its samples), the limit is {MAX_RECORDS_PER_UPLOAD}, which no setting changes: leave out labels that differ from sample to sample"
+                "the profile has {records} series or more (sample types times sets of sample text labels), the limit is {MAX_RECORDS_PER_UPLOAD} (not configurable); drop labels that differ from sample to sample"
             )
         } else if self.text > MAX_UNRELABELED_TEXT_BYTES {
             let [seen, limit] =
                 [self.text, MAX_UNRELABELED_TEXT_BYTES].map(|bytes| ByteSize::bytes(bytes as u64));
             format!(
-                "the samples of the profile have {seen} of labels or more, those of their series with each set of them, the limit is {limit}, which no setting changes: shorten them, or leave some out"
+                "the labels of all series of the profile have {seen} or more, the limit is {limit} (not configurable); shorten or drop labels"
             )
         } else {
             return Ok(());

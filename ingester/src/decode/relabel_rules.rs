@@ -141,7 +141,7 @@ impl TenantRelabelRules {
         let stored = normalize_relabeled(made, &self.after()).map_err(wrong)?;
         match stored.get(METRIC_NAME_LABEL).filter(|metric| metric.contains(':')) {
             Some(metric) => {
-                let why = format!("label {METRIC_NAME_LABEL} is {metric:?}, which may have no colon");
+                let why = format!("label {METRIC_NAME_LABEL} is {metric:?}, which must not have a colon");
                 Err(refused(SERIES_RULES_SETTING, &why, "invalid_labels"))
             }
             None => Ok(Some(stored)),
@@ -159,7 +159,7 @@ pub fn find_relabel_errors(limits: &TenantLimits) -> Vec<RelabelRulesError> {
     let names = limits.max_label_names_per_series;
     if names as usize > MAX_LABELS_DURING_RELABEL {
         let error =
-            format!("{names} labels; write up to {MAX_LABELS_DURING_RELABEL}: rules are applied to no more");
+            format!("{names} labels, the maximum is {MAX_LABELS_DURING_RELABEL} (limit of relabeling rules)");
         bad.push(RelabelRulesError { setting: "limits.max_label_names_per_series", error });
     }
     let lists = [
@@ -319,6 +319,6 @@ mod tests {
             "limits.sample_type_relabeling_rules",
         ];
         assert_eq!(settings, expected);
-        assert!(refused[0].error.starts_with("1025 labels; write up to 1024"), "{}", refused[0]);
+        assert!(refused[0].error.starts_with("1025 labels, the maximum is 1024"), "{}", refused[0]);
     }
 }

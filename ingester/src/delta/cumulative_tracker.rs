@@ -179,7 +179,7 @@ pub(crate) fn batch_updates(
         }
         let name = &batch.tenants[upload.tenant as usize].tenant;
         let wrong = |why| CodecError { at: 0, why };
-        let tenant = name.parse().map_err(|_| wrong("a tenant's name that is none"))?;
+        let tenant = name.parse().map_err(|_| wrong("invalid tenant name"))?;
         let held = head.rows(&tenant);
         let held = held.read();
         let records = upload.records.iter().zip(new).filter(|(record, new)| **new && counts(record));
@@ -197,7 +197,7 @@ pub(crate) fn batch_updates(
                 rows::for_each_row(&batch.rows[record.rows.clone()], each)?;
             }
             if unknown {
-                return Err(wrong("a stack that nobody named"));
+                return Err(wrong("undefined stack id"));
             }
             let count =
                 SeriesState { index, time: record.time, counted: CumulativeValues::from_values(values) };
@@ -423,15 +423,15 @@ impl DeltaLimits {
         let room = self.bytes.as_usize();
         let share = self.bytes.as_usize() / TENANT_SHARE_DIVISOR;
         let (whose, size, limit, of) = if own > share {
-            (format!("tenant {tenant} has"), own, share, "half of ingester.delta.max_state_bytes_per_shard")
+            (format!("tenant {tenant}"), own, share, "half of ingester.delta.max_state_bytes_per_shard")
         } else if all > room {
-            ("all tenants have".to_owned(), all, room, "ingester.delta.max_state_bytes_per_shard")
+            ("all tenants".to_owned(), all, room, "ingester.delta.max_state_bytes_per_shard")
         } else {
             return Ok(());
         };
         let [size, limit] = [size, limit].map(|bytes| ByteSize::bytes(bytes as u64));
         let message = format!(
-            "the profile counts since its process began, and with it what {whose} counted would take {size} of this shard's memory, the limit is {limit} ({of}): raise it, send differences (__delta__=\"false\"), or send again when processes that ended are forgotten (ingester.delta.idle_timeout)"
+            "the profile is cumulative and raises the delta state of {whose} to {size} of this shard's memory, the limit is {limit} ({of}); raise the limit, send deltas (__delta__=\"false\"), or retry when idle series have expired (ingester.delta.idle_timeout)"
         );
         Err(Status::new(ErrorCode::Exhausted, message)
             .with_reason("delta_state_limit")

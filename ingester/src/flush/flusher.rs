@@ -172,7 +172,7 @@ impl HeadFlusher {
                 Err(status) => {
                     failures += 1;
                     self.deps.counts.failed(&status);
-                    tracing::warn!(shard = self.entry.id, failures, error = %status, "cut failed, it will be tried again");
+                    tracing::warn!(shard = self.entry.id, failures, error = %status, "flush failed, will retry");
                 }
             }
             self.shard.heads().expire(self.deps.clock.monotonic(), self.config.max_retained_bytes.as_usize());
@@ -251,7 +251,7 @@ impl HeadFlusher {
         self.log_flush().await?;
         let now = self.deps.clock.monotonic();
         self.deps.counts.record_flush(now.saturating_sub(begun), now);
-        tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "cut");
+        tracing::info!(shard = self.entry.id, block = %id, to = self.watermark, bytes, samples, "flushed");
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl HeadFlusher {
     /// knows it.
     async fn delete_refused_block(&self, id: BlockId) {
         if let Err(error) = self.deps.catalog.tombstone_blocks(vec![id]).await {
-            tracing::warn!(block = %id, %error, "a block that was not registered stays in the bucket");
+            tracing::warn!(block = %id, %error, "failed to tombstone a rejected block");
         }
     }
 
@@ -331,7 +331,7 @@ impl HeadFlusher {
         match blocks.find(&self.origin_of(head), self.entry.slot).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(shard = self.entry.id, %error, "failed to look for an uploaded block, will upload it again");
+                tracing::warn!(shard = self.entry.id, %error, "failed to look up an uploaded block, will retry the upload");
                 None
             }
         }
@@ -358,7 +358,7 @@ fn build(
 async fn upload(store: &Store, id: BlockId, folder: &MemoryFolder) -> Result<(), Status> {
     for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
         let read = |error: std::io::Error| {
-            Status::new(ErrorCode::Internal, format!("{file} of a new block: {error}"))
+            Status::new(ErrorCode::Internal, format!("cannot read {file} of a new block: {error}"))
         };
         let length = folder.length(file).map_err(read)?;
         let bytes = folder.read(file, 0, length as usize).map_err(read)?;
@@ -376,7 +376,7 @@ async fn discard(store: &Store, id: BlockId) {
         let Ok(file) = FileName::new(file) else { continue };
         let key = ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file };
         if let Err(error) = store.delete(&key).await {
-            tracing::warn!(block = %id, %error, "a part of a block that was not written to its end stays in the bucket");
+            tracing::warn!(block = %id, %error, "failed to delete an incomplete block from the bucket");
             return;
         }
     }

@@ -32,7 +32,7 @@ struct RetainedHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardReadError {
     /// The rows have moved to blocks.
-    #[error("the rows after entry {asked} have moved to blocks, up to entry {dropped}")]
+    #[error("rows after entry {asked} were requested, rows up to entry {dropped} are flushed to blocks")]
     Rows {
         /// Log index after which rows were requested.
         asked: u64,
@@ -40,13 +40,13 @@ pub enum ShardReadError {
         dropped: u64,
     },
     /// The shard has ended: its rows are in blocks, or were abandoned.
-    #[error("shard {shard} is over")]
+    #[error("shard {shard} is retired")]
     Over {
         /// ID of the ended shard.
         shard: ShardId,
     },
     /// Another node leads the shard, or none does at present.
-    #[error("this node does not lead shard {shard}; {}", match .leader { Some(node) => format!("node {node} does"), None => "an election is on, try again".to_owned() })]
+    #[error("this node does not lead shard {shard}; {}", match .leader { Some(node) => format!("retry on node {node}"), None => "election in progress, retry".to_owned() })]
     Lead {
         /// ID of the shard.
         shard: ShardId,

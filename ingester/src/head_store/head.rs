@@ -240,7 +240,7 @@ impl Head {
         let before = rows.memory();
         dictionary_delta::read(&mut rows.dictionary, &mut CodecReader::new(&part.names))?;
         if rows.series.len() != part.known_series as usize {
-            return Err(CodecError { at: 0, why: "series that come after others, which are not here" });
+            return Err(CodecError { at: 0, why: "preceding series are missing" });
         }
         part.series.iter().for_each(|series| {
             rows.series_id(series.clone());
@@ -489,7 +489,7 @@ impl ProfileSource for HeadSnapshot {
         let rows = self.rows.read();
         let stacks = totals.iter().filter(|total| **total != 0).count();
         if totals.len() > rows.dictionary.stacks.len() {
-            return Err(SourceError::Damaged("totals are of other stacks than names".into()));
+            return Err(SourceError::Damaged("totals and names are of different stacks".into()));
         }
         Ok(match stacks > totals.len() / SHARED_TREE_DIVISOR {
             true => {

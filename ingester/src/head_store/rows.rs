@@ -158,12 +158,12 @@ fn walk(
     let mut unpacker = CodecReader::new(packed);
     let flags = unpacker.read_slice(1)?[0];
     if flags & !(SPANS_FLAG | TRACES_FLAG | TIMESTAMPS_FLAG) != 0 {
-        return Err(unpacker.error_here("rows with what this version does not know"));
+        return Err(unpacker.error_here("unknown row flags, which another version may have written"));
     }
     let base = if flags & TIMESTAMPS_FLAG != 0 { unpacker.read_signed()? } else { 0 };
     let mut stack = 0u32;
     while !unpacker.is_done() {
-        let wrong = unpacker.error_here("a stack over 32 bits");
+        let wrong = unpacker.error_here("stack id over 32 bits");
         stack = stack.checked_add(unpacker.read_u32()?).ok_or(wrong)?;
         let value = unpacker.read_signed()?;
         let mut span = [0; 8];

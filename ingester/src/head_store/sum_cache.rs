@@ -32,7 +32,7 @@ pub enum SumError {
     #[error(transparent)]
     Compute(#[from] ComputeError),
     /// The client has cancelled the query.
-    #[error("whoever asked has left")]
+    #[error("caller disconnected")]
     Left,
 }
 

@@ -13,10 +13,10 @@ use crate::replication::membership::MembershipError;
 #[derive(Debug, thiserror::Error)]
 pub enum IngesterOpenError {
     /// The catalog failed to list the shards.
-    #[error("shards cannot be opened")]
+    #[error("cannot list the shards")]
     Catalog(#[from] CatalogError),
     /// The log of a shard cannot be opened.
-    #[error("the log of shard {shard} cannot be opened")]
+    #[error("cannot open the log of shard {shard}")]
     Log {
         /// ID of the failing shard.
         shard: ShardId,
@@ -24,7 +24,7 @@ pub enum IngesterOpenError {
         source: LogError,
     },
     /// The log of a shard rejects the start of a leader term, or its entries cannot be replayed.
-    #[error("shard {shard} cannot be led: {source}")]
+    #[error("cannot start a leader term of shard {shard}: {source}")]
     Lead {
         /// ID of the failing shard.
         shard: ShardId,
@@ -32,10 +32,10 @@ pub enum IngesterOpenError {
         source: Status,
     },
     /// The folder with files of ids cannot be read.
-    #[error("the ids of recent profiles cannot be read")]
+    #[error("cannot read the dedup window")]
     Ids(#[from] DiskError),
     /// The membership of this node in a shard cannot be read.
-    #[error("what is known of shard {shard} cannot be read")]
+    #[error("cannot read the membership of shard {shard}")]
     Membership {
         /// ID of the failing shard.
         shard: ShardId,
@@ -43,7 +43,7 @@ pub enum IngesterOpenError {
         source: MembershipError,
     },
     /// The list of this node's memberships cannot be read.
-    #[error("of which shards this node is a member cannot be read")]
+    #[error("cannot read the shard memberships of this node")]
     Memberships(#[source] MembershipError),
     /// A thread failed during a read or write.
     #[error(transparent)]

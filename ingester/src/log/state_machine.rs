@@ -217,7 +217,7 @@ impl ShardStateMachine {
         let sequence = match wanted {
             _ if head.is_generation_start() => 0,
             Some(wanted) if head.sequence == wanted => wanted,
-            _ => return Err(CodecError { at: 0, why: "a batch of a generation with a missing batch" }),
+            _ => return Err(CodecError { at: 0, why: "preceding batch of the generation is missing" }),
         };
         self.open = Some(OpenGeneration { generation: head.generation, next_sequence: sequence + 1 });
         if let Some(generation) = self.generations.last_mut() {
@@ -267,9 +267,7 @@ impl ShardStateMachine {
             return ShardApplyResult::Inherited(held);
         }
         if self.status.latest.is_some() {
-            return ShardApplyResult::Refused(
-                "the shard has accepted profiles, so it keeps the ids that it holds",
-            );
+            return ShardApplyResult::Refused("the shard has accepted profiles and inherits no more ids");
         }
         if *first {
             // INV-13: if the other shard is lost meanwhile, this one would hold ids of records that only that
@@ -416,7 +414,7 @@ impl StateMachine for ShardStateMachine {
 
     fn apply(&mut self, index: u64, entry: &[u8]) -> ShardApplyResult {
         self.take(index, entry).unwrap_or_else(|error| {
-            tracing::error!(index, %error, "an entry of the log cannot be read; its profiles are missing");
+            tracing::error!(index, %error, "failed to decode log entry, its profiles are lost");
             self.unreadable.push(index);
             ShardApplyResult::Unreadable(error)
         })

@@ -15,7 +15,7 @@ pub(crate) async fn report_lost_ids(
     tracing::error!(
         shard,
         to,
-        "ids of records up to this entry were lost to damage of the disk: what is repeated of them counts again"
+        "lost dedup ids of records up to this entry to disk damage, their duplicates are stored"
     );
     catalog.record_data_loss(DataLoss::ForgottenIds { shard, to }).await?;
     log.with_state_machine(ShardStateMachine::clear_lost_ids);

@@ -32,11 +32,11 @@ pub(crate) struct ShardMembership {
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
     /// The file cannot be read or written.
-    #[error("what this node is a member of cannot be kept")]
+    #[error("cannot store the shard memberships of this node")]
     Disk(#[from] DiskError),
     /// The file cannot be decoded.
     #[error(
-        "{file} in the folder `state` cannot be read ({why}): restore it, or start with an empty folder as a new node"
+        "cannot decode {file} in the folder `state` ({why}); restore the file, or start with an empty folder as a new node"
     )]
     Unreadable {
         /// Name of the file.

@@ -202,7 +202,7 @@ impl ShardReplica {
         }
         let watching = Arc::clone(&group);
         let token = tasks.shutdown_token();
-        let watch = tasks.spawn(format!("shard {shard} leads or follows"), async move {
+        let watch = tasks.spawn(format!("shard {shard} leadership watch"), async move {
             tokio::select! {
                 biased;
                 () = token.cancelled() => {}
@@ -326,7 +326,7 @@ impl ShardReplica {
         if let Some(watch) = watch
             && let Err(error) = watch.await
         {
-            tracing::error!(shard = self.id, %error, "the watch over a shard ended badly");
+            tracing::error!(shard = self.id, %error, "leadership watch of shard failed");
         }
         if let Some(led) = self.led.write().take() {
             led.over.cancel();
@@ -337,7 +337,8 @@ impl ShardReplica {
     pub(crate) fn failed(&self) -> Option<String> {
         let led = self.leader_handle();
         let works = led.iter().filter(|led| !led.over.is_cancelled()).flat_map(|led| &led.works);
-        let ended = |work: &TaskHandle<()>| work.is_finished().then(|| format!("{} no more", work.name()));
+        let ended =
+            |work: &TaskHandle<()>| work.is_finished().then(|| format!("task {} has ended", work.name()));
         let failed = self.log.failure().or_else(|| works.filter_map(ended).next());
         failed.or_else(|| self.watch.lock().as_ref().and_then(ended))
     }
@@ -358,7 +359,7 @@ impl ShardReplica {
             }
             // A leader that was deposed and elected again does not know the entries in between.
             if let Some(led) = led.filter(|led| !here || led.term != term || led.over.is_cancelled()) {
-                tracing::info!(shard = self.id, here, "this node's reign over the shard ends");
+                tracing::info!(shard = self.id, here, "lost leadership of shard");
                 led.over.cancel();
                 self.led.write().take();
                 continue;
@@ -384,13 +385,13 @@ impl ShardReplica {
             let listing = self.parts.deps.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
             let listing = listing.map_err(|error| Status::from_error(&error))?;
             let entry = listing.shards.into_iter().find(|entry| entry.id == self.id);
-            let unknown = || Status::new(ErrorCode::NotFound, "the catalogue does not know the shard");
+            let unknown = || Status::new(ErrorCode::NotFound, "the shard is unknown to the catalog");
             self.begin(entry.ok_or_else(unknown)?).await
         };
         match begun.await {
             Ok(led) => *self.led.write() = Some(led),
             Err(error) => {
-                tracing::warn!(shard = self.id, %error, "the shard cannot be led yet, it will be tried again");
+                tracing::warn!(shard = self.id, %error, "failed to start leader term of shard, will retry");
                 self.parts.deps.clock.sleep(TERM_START_RETRY_BACKOFF).await;
             }
         }
@@ -401,7 +402,7 @@ impl ShardReplica {
         if let Err(error) =
             self.log.compact(self.log.with_state_machine(ShardStateMachine::flushed_index)).await
         {
-            tracing::warn!(shard = self.id, %error, "the log did not let go of what was cut; it will with the next cut");
+            tracing::warn!(shard = self.id, %error, "failed to purge raft log after flush, will retry on next flush");
         }
     }
 
@@ -461,14 +462,14 @@ impl ShardReplica {
         };
         // The proposer ends with the preparer, after it has proposed all prepared batches.
         let mut works = vec![
-            spawn("prepares", ends(Box::pin(works.preparer.run())))?,
-            spawn("proposes", Box::pin(works.proposer.run()))?,
-            spawn("cuts", ends(Box::pin(cutter.run())))?,
+            spawn("batch preparer", ends(Box::pin(works.preparer.run())))?,
+            spawn("batch proposer", Box::pin(works.proposer.run()))?,
+            spawn("head flusher", ends(Box::pin(cutter.run())))?,
         ];
         if !deps.alone {
             let steward =
                 PhaseReconciler { group: Arc::clone(self), shard: Arc::clone(&shard), over: over.clone() };
-            works.push(spawn("is looked after", ends(Box::pin(steward.run())))?);
+            works.push(spawn("phase reconciler", ends(Box::pin(steward.run())))?);
         }
         Ok(Arc::new(LeaderHandle { shard, asked, works, over, term }))
     }
@@ -502,7 +503,7 @@ impl ShardReplica {
         self.log.propose_essential(begin).await.map_err(|error| Status::from_error(&error))?;
         reign
             .term_start()
-            .ok_or_else(|| Status::new(ErrorCode::Internal, "the log does not say what was proposed"))
+            .ok_or_else(|| Status::new(ErrorCode::Internal, "no leader term after its log entry was applied"))
     }
 }
 
@@ -524,7 +525,7 @@ async fn report_to_catalog(
     // Rows of these entries are in blocks and are not lost. Their ids are in the log alone.
     if lost(log, cut..entry.watermark) > 0 {
         let to = entry.watermark;
-        tracing::error!(shard, to, "ids of records up to this entry were lost to damage of the log");
+        tracing::error!(shard, to, "lost dedup ids of records up to this entry to log damage");
         deps.catalog.record_data_loss(DataLoss::ForgottenIds { shard, to }).await?;
     }
     if cut > entry.watermark {
@@ -532,7 +533,7 @@ async fn report_to_catalog(
             shard,
             from = entry.watermark,
             to = cut,
-            "the catalogue has lost the blocks of these entries; they are looked for in the bucket"
+            "blocks of these entries are missing from the catalog, searching the bucket for these blocks"
         );
         deps.catalog.advance_watermark(shard, cut).await?;
         entry.watermark = cut;

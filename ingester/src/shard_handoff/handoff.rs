@@ -52,7 +52,7 @@ impl ShardReplica {
     }
 
     fn kin(&self) -> Result<&dyn HandoffPeer, Status> {
-        let none = || Status::new(ErrorCode::Unavailable, "this node knows of no other nodes");
+        let none = || Status::new(ErrorCode::Unavailable, "no remote nodes configured (single-node mode)");
         self.deps().kin.as_deref().ok_or_else(none)
     }
 
@@ -177,7 +177,7 @@ impl ShardReplica {
             }
             after = index;
             if let Err(error) = counters.read(&piece, now) {
-                tracing::error!(shard = self.id, %error, "what series have counted cannot be read: they begin anew");
+                tracing::error!(shard = self.id, %error, "failed to decode delta state, resetting its series");
             }
         }
         counters.reset_entry_indexes();
@@ -273,7 +273,7 @@ impl ShardReplica {
             if answers.len() != ids.len() {
                 return Err(Status::new(
                     ErrorCode::Internal,
-                    "the shard that serves did not answer for each id",
+                    "protocol error: serving shard did not return a result for each id",
                 ));
             }
             held.extend(ids.iter().zip(answers).filter(|(_, held)| *held).map(|(id, _)| *id));
@@ -302,7 +302,9 @@ impl ShardReplica {
     pub(crate) async fn log_seal(&self) -> Result<(u64, i64), Status> {
         match self.propose_entry(ShardLogEntry::encode_seal()).await? {
             ShardApplyResult::Sealed { at, latest } => Ok((at, latest.unwrap_or(i64::MIN))),
-            other => Err(Status::new(ErrorCode::Internal, format!("a seal was answered with {other:?}"))),
+            other => {
+                Err(Status::new(ErrorCode::Internal, format!("unexpected result of a seal entry: {other:?}")))
+            }
         }
     }
 

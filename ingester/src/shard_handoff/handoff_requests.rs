@@ -132,7 +132,10 @@ impl ShardReplica {
         match self.propose_entry(inherit.encode()).await? {
             ShardApplyResult::Inherited(held) => Ok(held),
             ShardApplyResult::Refused(why) => Err(Status::new(ErrorCode::NotLeader, why)),
-            other => Err(Status::new(ErrorCode::Internal, format!("ids were answered with {other:?}"))),
+            other => Err(Status::new(
+                ErrorCode::Internal,
+                format!("unexpected result of an inherit entry: {other:?}"),
+            )),
         }
     }
 

@@ -123,7 +123,7 @@ impl RunFiles {
             unnamed.try_for_each(|file| self.disk.remove(&file))
         };
         if let Err(error) = self.files().and_then(remove) {
-            tracing::warn!(%error, "files of ids that nobody needs stay for now");
+            tracing::warn!(%error, "failed to remove unused dedup id files, will retry");
         }
     }
 }

@@ -228,9 +228,9 @@ impl UploadBatcher {
             Err(error) => {
                 // The head's names may contain half a batch, so nothing builds on them. Later batches belong
                 // to another generation with names of its own, as after a start.
-                tracing::error!(%error, "a batch was not prepared, and is refused");
+                tracing::error!(%error, "failed to prepare batch, rejected its profiles");
                 let status =
-                    Status::new(ErrorCode::Internal, format!("nothing of this batch was stored: {error}"));
+                    Status::new(ErrorCode::Internal, format!("no profile of this batch was stored: {error}"));
                 for (answer, count) in answers.into_iter().zip(counts) {
                     // The caller may have disconnected.
                     let _ = answer.send(vec![Err(status.clone()); count]);
@@ -390,12 +390,12 @@ impl UploadBatchBuilder {
         self.renew();
         // The size may be due to the other requests: sent alone, each gets the result that is true of it.
         if requests > 1 {
-            let message = "the profiles of several requests do not fit together; send them again";
+            let message = "profiles of several requests exceed one log entry; retry";
             return Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(SHARD_BUSY_RETRY_AFTER));
         }
         let [size, limit] = [entry.bytes.len(), self.begin.entry].map(|bytes| ByteSize::bytes(bytes as u64));
         let message = format!(
-            "profiles of the request take {size} of the log at once, the limit of an entry is {limit} (8MiB, or half of wal.segment_bytes): send smaller profiles"
+            "profiles of the request make a log entry of {size}, the limit is {limit} (8MiB, or half of wal.segment_bytes); send smaller profiles"
         );
         Err(Status::new(ErrorCode::TooLarge, message).with_reason("wal_entry_too_large"))
     }
@@ -408,7 +408,7 @@ impl UploadBatchBuilder {
         let limit = self.begin.ids;
         (ids >= limit).then(|| {
             let message = format!(
-                "this shard remembers the ids of {ids} profiles, by which it knows repeats; the limit is {limit} (ingester.dedup.max_ids_per_shard): send again when the oldest are forgotten, which takes about as long as profiles may be late (limits.reject_older_than), or raise the limit, at two bytes of memory for each id"
+                "the dedup window of this shard has {ids} ids, the limit is {limit} (ingester.dedup.max_ids_per_shard); retry when the oldest ids have expired, after about limits.reject_older_than, or raise the limit, at two bytes of memory per id"
             );
             Status::new(ErrorCode::Exhausted, message).with_reason("dedup_window_full").with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })

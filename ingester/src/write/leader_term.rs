@@ -113,14 +113,14 @@ impl LeaderTerm {
             head.set_first_profile_at(self.clock.monotonic());
         }
         if let Err(error) = publish_records(&head, &batch, verdicts) {
-            tracing::error!(index, %error, "a batch cannot be shown; its profiles are missing");
+            tracing::error!(index, %error, "failed to publish batch, its profiles are missing");
             self.unreadable.lock().push(index);
         }
         if batch.has_delta_records() {
             match batch_updates(&head, index, &batch, verdicts) {
                 Ok(changes) => self.counters.apply(token, changes, self.clock.monotonic()),
                 Err(error) => {
-                    tracing::error!(index, %error, "what a batch counts cannot be read: it counts again");
+                    tracing::error!(index, %error, "failed to decode deltas of batch, may count twice");
                 }
             }
         }
@@ -147,5 +147,5 @@ pub(super) fn publish_records(
 }
 
 pub(super) fn parse_tenant(name: &str) -> Result<TenantId, CodecError> {
-    name.parse().map_err(|_| CodecError { at: 0, why: "a tenant's name that is none" })
+    name.parse().map_err(|_| CodecError { at: 0, why: "invalid tenant name" })
 }

@@ -49,7 +49,7 @@ pub const STALE_TABLE_REASON: &str = "stale_table";
 
 fn stale(newest: u64) -> Status {
     let message = format!(
-        "the profile was placed by an older table than {newest}, which holds for its time: ask the catalogue for the tables, and place it again"
+        "the profile was routed by a slot table older than {newest}, the current table for its timestamp; reload the slot tables and retry"
     );
     Status::new(ErrorCode::Conflict, message).with_reason(STALE_TABLE_REASON)
 }

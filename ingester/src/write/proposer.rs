@@ -116,7 +116,7 @@ impl BatchProposer {
         if failures == *self.failures.lock() {
             return Ok(());
         }
-        Err(Status::new(ErrorCode::Unavailable, "an earlier write to this shard failed; send it again"))
+        Err(Status::new(ErrorCode::Unavailable, "an earlier write to this shard failed; retry"))
     }
 
     /// Returns the status for clients of a failed proposal. If the entry may still be stored, the leader term
@@ -134,7 +134,7 @@ impl BatchProposer {
 fn unknown() -> Status {
     Status::new(
         ErrorCode::Unavailable,
-        "another node leads this shard, or will; whether this was stored is not known here: send it again",
+        "lost leadership of the shard during the write, the profile may be stored or not; retry",
     )
 }
 

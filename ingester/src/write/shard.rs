@@ -157,7 +157,7 @@ impl LeaderShard {
             match self.log.propose(ShardLogEntry::encode_delta_state(&piece).into()).await {
                 Ok(_) => {}
                 Err(error @ ProposeError::Refused(LogError::Full { .. })) => {
-                    tracing::warn!(%error, "the log does not say what series have counted");
+                    tracing::warn!(%error, "failed to log delta state");
                     return Ok(());
                 }
                 Err(error) => return Err(Status::from_error(&error)),
@@ -219,7 +219,7 @@ impl LeaderShard {
     fn admit(&self, uploads: &[ProfileUpload]) -> Result<MemoryReservation, Status> {
         let sent: usize = uploads.iter().map(|upload| upload.pprof.len()).sum();
         self.budget.try_reserve(sent as u64).map_err(|exceeded| {
-            let message = format!("too many profiles wait for this shard: {exceeded}; send them again later");
+            let message = format!("too many profiles are queued for this shard: {exceeded}; retry later");
             let status = Status::new(exceeded.code(), message).with_reason("shard_queue_full");
             status.with_retry_after(SHARD_BUSY_RETRY_AFTER)
         })
@@ -378,7 +378,7 @@ pub(crate) fn lost(log: &RaftGroup<ShardStateMachine>, range: Range<u64>) -> u64
 }
 
 fn stopping() -> Status {
-    Status::new(ErrorCode::Unavailable, "this shard is stopping; send it again")
+    Status::new(ErrorCode::Unavailable, "this shard is stopping; retry")
 }
 
 #[cfg(test)]

@@ -75,12 +75,10 @@ impl LeaderTerm {
                 let piece = match entry.map(|entry| ShardLogEntry::decode(&entry)) {
                     Some(Ok(ShardLogEntry::DeltaState(piece))) => counters.read(&piece, now),
                     Some(Err(error)) => Err(error),
-                    Some(Ok(_)) | None => {
-                        Err(CodecError { at: 0, why: "what was counted, which is not there" })
-                    }
+                    Some(Ok(_)) | None => Err(CodecError { at: 0, why: "entry is not a delta state" }),
                 };
                 if let Err(error) = piece {
-                    tracing::error!(index, %error, "what series have counted cannot be read: they begin anew");
+                    tracing::error!(index, %error, "failed to decode delta state, resetting its series");
                 }
             }
             Ok(())
@@ -116,10 +114,10 @@ fn read_back(
                 })
             }
             Some(Err(error)) => Err(error),
-            Some(Ok(_)) | None => Err(CodecError { at: 0, why: "a batch that is none" }),
+            Some(Ok(_)) | None => Err(CodecError { at: 0, why: "entry is not a batch" }),
         };
         if let Err(error) = said {
-            tracing::error!(index, %error, "a batch of the log cannot be read; its profiles are missing");
+            tracing::error!(index, %error, "failed to decode batch of the log, its profiles are lost");
             unreadable.push(index);
         }
     }

@@ -348,7 +348,7 @@ fn no_entry_is_larger_than_the_log_takes() {
         let mut answers = world.push("acme", uploads).await;
         let refused = answers.remove(5).unwrap_err();
         assert!(
-            refused.code == ErrorCode::TooLarge && refused.message.contains("limit of an entry"),
+            refused.code == ErrorCode::TooLarge && refused.message.contains("make a log entry of"),
             "{refused:?}"
         );
         assert!(answers.into_iter().all(|answer| answer.unwrap().new == 1));

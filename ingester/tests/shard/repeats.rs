@@ -149,7 +149,7 @@ fn a_shard_that_remembers_enough_takes_repeats_and_waits_until_the_oldest_are_fo
             let refused = answers.remove(0).unwrap_err();
             assert_eq!((refused.code, refused.retry_after.is_some()), (ErrorCode::Exhausted, true));
             assert!(
-                refused.message.contains("the ids of 5 profiles")
+                refused.message.contains("the dedup window of this shard has 5 ids")
                     && refused.message.contains("ingester.dedup.max_ids_per_shard")
             );
             world.cut().await;

@@ -121,9 +121,9 @@ fn a_tenant_has_so_many_series_in_memory_if_it_has_a_limit() {
         labelled(&mut other, "main", &[("thread", "d")], 1);
         let refused = world.push("acme", vec![upload(&other)]).await.remove(0).unwrap_err();
         assert_eq!((refused.code, refused.metric_reason()), (ErrorCode::Exhausted, "series_limit"));
-        assert!(refused.message.contains("2 new series beside 6"), "{}", refused.message);
+        assert!(refused.message.contains("adds 2 series to 6 in memory"), "{}", refused.message);
         let elsewhere = world.push("other", vec![upload(&other)]).await.remove(0).unwrap_err();
-        assert!(elsewhere.message.contains("8 new series beside 0"), "{}", elsewhere.message);
+        assert!(elsewhere.message.contains("adds 8 series to 0 in memory"), "{}", elsewhere.message);
         world.cut().await;
         assert!(world.push("acme", vec![upload(&profile(now(), &[("main", 1)]))]).await.remove(0).is_ok());
     });

@@ -141,7 +141,7 @@ async fn a_new_leader_answers_nothing_before_it_has_read_all_back() {
     };
     let leader = trio.clock.timeout(PATIENCE, chosen).await.expect("another is chosen");
     let not_yet = ShardReadError::Lead { shard: SHARD, leader: None };
-    assert!(not_yet.to_string().ends_with("an election is on, try again"), "{not_yet}");
+    assert!(not_yet.to_string().ends_with("election in progress, retry"), "{not_yet}");
     let acme = tenant("acme");
     assert_eq!(leader.append(SHARD, 1, &acme, vec![simple(now() + 9, 1)]).await, Err(not_yet));
     assert_eq!(leader.head_snapshots(SHARD, 0, &acme).map(drop), Err(not_yet));
@@ -344,7 +344,7 @@ fn leads_are_handed_over_to_who_can_take_them() {
         // Nobody is left who could.
         trio.kill(new).await;
         let status = ingester.drain(Duration::from_secs(10)).await.unwrap_err();
-        assert!(status.message.starts_with("shard 1 is led by this node still: "), "{status}");
+        assert!(status.message.starts_with("this node still leads shard 1: "), "{status}");
     });
 }
 

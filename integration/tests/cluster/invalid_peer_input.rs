@@ -220,7 +220,7 @@ async fn what_is_wrong_is_refused_in_words_and_nothing_of_it_is_stored() {
     groups(&leader).await;
     frames(&cluster, &leads);
     // Who does not lead says who does.
-    let there = format!("not_leader: this node does not lead shard {SERVES}; node {} does", leader.to);
+    let there = format!("not_leader: this node does not lead shard {SERVES}; retry on node {}", leader.to);
     assert_eq!(follower.append(&oracle, number, |_| {}).await, there);
     assert_eq!(follower.query(|_| {}).await, there);
     assert_eq!(follower.window(|request| request.incremental = true).await, there);
@@ -247,9 +247,12 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
         (|request| request.batch = None, "invalid: append request has no batch"),
         (
             |request| (batch(request).shard, batch(request).epoch) = (UNKNOWN, 1),
-            "not_leader: this node does not lead shard 999; an election is on, try again",
+            "not_leader: this node does not lead shard 999; election in progress, retry",
         ),
-        (|request| (batch(request).shard, batch(request).epoch) = (OVER, 1), "not_leader: shard 1 is over"),
+        (
+            |request| (batch(request).shard, batch(request).epoch) = (OVER, 1),
+            "not_leader: shard 1 is retired",
+        ),
         (
             |request| batch(request).epoch = 1,
             "invalid: shard 65537 has epoch 2 of slot 0, request names epoch 1",
@@ -257,7 +260,7 @@ async fn appends(oracle: &Oracle, number: usize, leader: &Line<'_>) {
         (|request| batch(request).shard = 1 << 16, "invalid: invalid shard id 65536"),
         (
             |request| batch(request).slot_table_version = 1,
-            "conflict: the profile was placed by an older table than 2, which holds for its time",
+            "conflict: the profile was routed by a slot table older than 2",
         ),
         (|request| batch(request).tenant = "a/b".to_owned(), "invalid: tenant \"a/b\": tenant name has '/'"),
         (
@@ -279,7 +282,7 @@ async fn queries(leader: &Line<'_>) {
         (|request| request.header = None, "invalid: missing caller identity"),
         (
             |request| request.shards.push(shard_at(UNKNOWN, 1)),
-            "not_leader: this node does not lead shard 999; an election is on, try again",
+            "not_leader: this node does not lead shard 999; election in progress, retry",
         ),
         (|request| request.shards[0] = shard_at(OVER, 1), "stale"),
         (

@@ -92,7 +92,7 @@ fn what_is_in_no_block_has_a_bound() {
     let long = format!("main;{} 3\n", "f".repeat(2000));
     assert_eq!(server.post("/ingest?name=shop.cpu", &[], long.as_bytes()).status, 200);
     let refused = server.post("/ingest?name=shop.cpu", &[], b"main;g 4\n");
-    is_refusal(&refused, &["in no block", "1KiB", "(ingester.max_unflushed_bytes)", "again"]);
+    is_refusal(&refused, &["unflushed profiles", "1KiB", "(ingester.max_unflushed_bytes)", "retry later"]);
     let ingester = server.node.roles().ingester.clone().unwrap();
     let cut = server
         .runtime

@@ -86,11 +86,11 @@ fn what_is_beyond_the_bound_is_refused_and_nothing_is_forgotten_for_it() {
     }
     assert_eq!(admit(&one, 5000 - count, &none, Duration::ZERO), None);
     let refused = admit(&one, 5001 - count, &none, Duration::ZERO).unwrap();
-    assert!(refused.contains("tenant one has counted would take 5001B") && refused.contains("__delta__"));
+    assert!(refused.contains("the delta state of tenant one to 5001B") && refused.contains("__delta__"));
     let batch = TenantMemoryGrowth::from([(one.clone(), 5000 - count)]);
     assert!(admit(&one, 1, &batch, Duration::ZERO).is_some(), "what is in the batch counts");
     let refused = admit(&third, 10_001 - 2 * count, &none, Duration::ZERO).unwrap();
-    assert!(refused.contains("all tenants have counted would take 10001B"), "{refused}");
+    assert!(refused.contains("the delta state of all tenants to 10001B"), "{refused}");
     let later = HOUR + Duration::from_secs(1);
     counters.find(1, &one, later);
     assert_eq!(admit(&third, 5000, &none, later), None);

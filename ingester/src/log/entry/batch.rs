@@ -213,7 +213,7 @@ impl UploadBatch {
             batch.tenants.push(TenantDictionaryDelta { tenant, names, known_series, series });
         }
         for UploadHeader { ids, routed, .. } in uploads {
-            let wrong = unpacker.error_here("a tenant that the batch does not have");
+            let wrong = unpacker.error_here("undefined tenant of a batch");
             let tenant = unpacker.read_u32()?;
             if tenant as usize >= batch.tenants.len() {
                 return Err(wrong);

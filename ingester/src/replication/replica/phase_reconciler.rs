@@ -42,7 +42,7 @@ impl PhaseReconciler {
                 && let Some(entry) = view.shards.iter().find(|entry| entry.id == self.group.id)
                 && let Err(error) = self.reconcile_phase(&view, entry).await
             {
-                tracing::debug!(shard = self.group.id, %error, "what the catalogue asks for is tried again");
+                tracing::debug!(shard = self.group.id, %error, "failed to reconcile shard phase, will retry");
             }
             tokio::select! {
                 biased;
@@ -142,7 +142,7 @@ impl PhaseReconciler {
                 self.change(CatalogCommand::FenceRejected { shard, version, latest }).await
             }
             other => {
-                tracing::error!(shard, ?other, "a fence was answered with something else");
+                tracing::error!(shard, ?other, "unexpected result of a fence entry");
                 Ok(())
             }
         }
