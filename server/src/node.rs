@@ -165,11 +165,7 @@ impl ServerNode {
             overview: roles.overview.clone(),
             responses: roles.response_budget(config),
         };
-        let desk = admin_state(&roles, config, store);
-        let opened = crate::http::admin::socket::serve(&config.data_dir, desk, clock.clone(), &roles.tasks);
-        if let Err(error) = opened {
-            tracing::warn!(%error, "failed to open the administration socket");
-        }
+        open_admin_socket(&roles, config, store, clock);
         let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
         begin_otlp.send_replace(Some(otlp_router(door.clone(), HttpServices { web, ..services.clone() })));
         begin.send_replace(Some(router(door, services)));
@@ -293,6 +289,14 @@ fn connection_deps(
         enough: enough.clone(),
         room: Arc::new(Semaphore::new(connections(config))),
         requests: RequestLimiter::for_clients(config.max_requests),
+    }
+}
+
+/// Opens the administration socket. A server without it still serves clients.
+fn open_admin_socket(roles: &NodeRoles, config: &ServerConfig, store: Store, clock: Clock) {
+    let state = admin_state(roles, config, store);
+    if let Err(error) = crate::http::admin::socket::serve(&config.data_dir, state, clock, &roles.tasks) {
+        tracing::warn!(%error, "failed to open the administration socket");
     }
 }
 

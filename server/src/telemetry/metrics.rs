@@ -9,7 +9,6 @@
 //! routes and groups are few, and tenants beyond a thousand share one label.
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
 
 use athanor_chassis::observability::metric_family::{MetricCollector, MetricDescription, describe_metrics};
 use athanor_chassis::observability::metrics::{PROCESS_METRICS, RESULT_MEMORY_METRICS};
@@ -21,6 +20,7 @@ use athanor_metastore::metrics::METASTORE_METRICS;
 use athanor_querier::metrics::QUERIER_METRICS;
 use athanor_store_gateway::metrics::STORE_GATEWAY_METRICS;
 use athanor_symbolizer::metrics::SYMBOLIZER_METRICS;
+use parking_lot::RwLock;
 use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
@@ -95,7 +95,7 @@ impl MetricsRegistry {
 
     /// Returns the page with the values of all metrics.
     pub fn encode(&self, format: MetricsFormat, names: TenantNameDisplay) -> Result<String, fmt::Error> {
-        let registries = self.registries.read().unwrap_or_else(PoisonError::into_inner);
+        let registries = self.registries.read();
         let tenants = match names {
             TenantNameDisplay::Shown => &registries.named_tenants,
             TenantNameDisplay::Hidden => &registries.summed_tenants,
@@ -116,6 +116,6 @@ impl MetricsRegistry {
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Registries> {
-        self.registries.write().unwrap_or_else(PoisonError::into_inner)
+        self.registries.write()
     }
 }
