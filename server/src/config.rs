@@ -349,20 +349,9 @@ mod tests {
         config.problems().iter().map(ToString::to_string).collect()
     }
 
-    #[test]
-    fn what_no_server_could_run_with_is_refused_by_name() {
-        let none = Vec::<String>::new();
-        assert_eq!(checked(|_| {}), none);
-        assert_eq!(checked(|config| config.ingester.single_node_shards = 64), none);
-        let keeps_nothing = |config: &mut ServerConfig| {
-            config.store_gateway.disk_cache_bytes = ByteSize::bytes(0);
-            config.store_gateway.disk_cache_min_free_bytes = ByteSize::bytes(0);
-        };
-        assert_eq!(checked(keeps_nothing), none);
-        let at_once =
-            |config: &mut ServerConfig| (config.shutdown_delay, config.shutdown_timeout) = Default::default();
-        assert_eq!(checked(at_once), none);
-        let bad: [(Change, &str); 17] = [
+    /// Changes after which no server can run, and the beginning of each refusal.
+    fn invalid_changes() -> [(Change, &'static str); 17] {
+        [
             (
                 |config| config.max_expired_percent = 0,
                 "max_expired_percent: 0 percent; write 1 to 100, or retention_period: 0s to keep blocks",
@@ -422,8 +411,23 @@ mod tests {
                 |config| config.telemetry.level = "warning".to_owned(),
                 "telemetry.level: log level \"warning\"",
             ),
-        ];
-        for (change, said) in bad {
+        ]
+    }
+
+    #[test]
+    fn what_no_server_could_run_with_is_refused_by_name() {
+        let none = Vec::<String>::new();
+        assert_eq!(checked(|_| {}), none);
+        assert_eq!(checked(|config| config.ingester.single_node_shards = 64), none);
+        let keeps_nothing = |config: &mut ServerConfig| {
+            config.store_gateway.disk_cache_bytes = ByteSize::bytes(0);
+            config.store_gateway.disk_cache_min_free_bytes = ByteSize::bytes(0);
+        };
+        assert_eq!(checked(keeps_nothing), none);
+        let at_once =
+            |config: &mut ServerConfig| (config.shutdown_delay, config.shutdown_timeout) = Default::default();
+        assert_eq!(checked(at_once), none);
+        for (change, said) in invalid_changes() {
             let refused = checked(change);
             assert!(refused.len() == 1 && refused[0].starts_with(said), "{refused:?}");
         }
