@@ -82,13 +82,13 @@ impl MetricsFormat {
 impl MetricsRegistry {
     /// Adds the metrics of a component.
     pub fn register(&self, collector: MetricCollector) {
-        self.write().all.register_collector(collector);
+        self.registries.write().all.register_collector(collector);
     }
 
     /// Adds the metrics of a distributor. Its tenant names appear only on pages that show them.
     pub fn register_distributor(&self, distributor: &Distributor) {
         let collector = |names| distributor_collector(distributor.clone(), names);
-        let mut registries = self.write();
+        let mut registries = self.registries.write();
         registries.named_tenants.register_collector(collector(TenantNameDisplay::Shown));
         registries.summed_tenants.register_collector(collector(TenantNameDisplay::Hidden));
     }
@@ -113,9 +113,5 @@ impl MetricsRegistry {
             }
         }
         Ok(page)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Registries> {
-        self.registries.write()
     }
 }
