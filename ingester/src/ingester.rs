@@ -13,10 +13,10 @@ use futures::future::{BoxFuture, FutureExt};
 use parking_lot::{Mutex, RwLock};
 
 use crate::admission::tenants::NameAdmission;
-use crate::config::IngesterConfig;
 use crate::decode::decode_pool::DecodePool;
 use crate::head_store::generations::ShardReadError;
 use crate::head_store::head::HeadSnapshot;
+use crate::ingester::config::IngesterConfig;
 use crate::log::state_machine::ShardStateMachine;
 use crate::replication::replica::{LeaderHandle, ReplicaDeps, ShardReplica};
 use crate::stats::{FlushSummary, ShardStats};
@@ -24,6 +24,7 @@ use crate::write::shard::{StoredUpload, lost};
 use deps::IngesterDeps;
 use open_error::IngesterOpenError;
 
+pub(crate) mod config;
 pub(crate) mod deps;
 pub(crate) mod local_report;
 pub(crate) mod open_error;

@@ -15,7 +15,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod admission;
-mod config;
 mod decode;
 mod delta;
 mod flush;
@@ -30,7 +29,6 @@ mod stats;
 mod window;
 mod write;
 
-pub use config::{DedupConfig, DeltaConfig, FlushConfig, IngesterConfig, SHARD_COUNT_RANGE};
 pub use decode::relabel_rules::{RelabelRulesError, find_relabel_errors};
 pub use delta::cumulative_tracker::DeltaStats;
 pub use flush::flusher::FlushRequests;
@@ -38,6 +36,7 @@ pub use flush::uploaded_blocks::tenant_spans;
 pub use head_store::generations::ShardReadError;
 pub use head_store::head::{HeadSize, HeadSnapshot};
 pub use ingester::Ingester;
+pub use ingester::config::{DedupConfig, DeltaConfig, FlushConfig, IngesterConfig, SHARD_COUNT_RANGE};
 pub use ingester::deps::IngesterDeps;
 pub use ingester::local_report::LocalShardReport;
 pub use ingester::open_error::IngesterOpenError;

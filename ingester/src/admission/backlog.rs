@@ -7,8 +7,8 @@ use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_consensus::log::LogDiskUsage;
 
 use crate::admission::SHARD_BUSY_RETRY_AFTER;
-use crate::config::IngesterConfig;
 use crate::ingester::Ingester;
+use crate::ingester::config::IngesterConfig;
 
 impl Ingester {
     /// Returns whether there are unflushed profiles.

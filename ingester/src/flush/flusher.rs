@@ -22,9 +22,9 @@ use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::config::FlushConfig;
 use crate::flush::uploaded_blocks::{UploadedBlocks, block_entry};
 use crate::head_store::head::Head;
+use crate::ingester::config::FlushConfig;
 use crate::log::entry::ShardLogEntry;
 use crate::log::state_machine::ShardStateMachine;
 use crate::replication::lost_ids::report_lost_ids;

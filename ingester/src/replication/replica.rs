@@ -23,11 +23,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::tenants::KnownTenants;
-use crate::config::IngesterConfig;
 use crate::decode::decode_pool::DecodePool;
 use crate::delta::cumulative_tracker::DeltaLimits;
 use crate::flush::flusher::{FlushDeps, FlushRequests, HeadFlusher};
 use crate::head_store::generations::ShardReadError;
+use crate::ingester::config::IngesterConfig;
 use crate::ingester::deps::IngesterDeps;
 use crate::ingester::local_report::LocalShardReport;
 use crate::ingester::open_error::IngesterOpenError;

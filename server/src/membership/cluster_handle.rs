@@ -40,7 +40,8 @@ use crate::config::{ClusterJoinConfig, ServerConfig};
 use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
 use crate::membership::join_error::ClusterJoinError;
 use crate::membership::tls_files::TlsFileWatcher;
-use crate::node::{NodeDeps, StartError};
+use crate::node::error::StartError;
+use crate::node::node_deps::NodeDeps;
 
 /// Maximum connections from other nodes.
 const MAX_INTERNAL_CONNECTIONS: usize = 1024;
