@@ -21,11 +21,12 @@ use athanor_profile::analysis::diff::DiffTree;
 use athanor_profile::call_tree::tree::Tree;
 use bytes::Bytes;
 
+use crate::QueryContext;
 use crate::api::merge::TREE_NODE_BYTES;
 use crate::api::render::{diff_to_json, tree_to_json};
 use crate::config::DECODED_SIZE_FACTOR;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, NodeLimit, invalid_argument};
-use crate::{Querier, QueryContext};
 
 mod decode;
 mod wire;
@@ -46,7 +47,7 @@ const EMBEDDED_BAR_BYTES: usize = 2 * TREE_NODE_BYTES;
 /// Service for ad hoc profiles. Cheap to clone.
 #[derive(Clone)]
 pub struct AdhocProfileService {
-    querier: Querier,
+    executor: QueryExecutor,
     shelf: Arc<dyn AdhocProfileStore>,
     random: Random,
 }
@@ -90,19 +91,16 @@ struct RenderedGraph {
     json: String,
 }
 
-impl Querier {
-    /// Returns the service that stores ad hoc profiles in `shelf` and renders them.
-    #[must_use]
-    pub fn adhoc_profiles(&self, shelf: Arc<dyn AdhocProfileStore>, random: &Random) -> AdhocProfileService {
-        // No random number is drawn before the first upload.
-        AdhocProfileService { querier: self.clone(), shelf, random: random.clone() }
-    }
-}
-
 impl AdhocProfileService {
+    /// Creates a service that stores ad hoc profiles in `shelf` and renders them.
+    pub(crate) fn new(executor: QueryExecutor, shelf: Arc<dyn AdhocProfileStore>, random: &Random) -> Self {
+        // No random number is drawn before the first upload.
+        AdhocProfileService { executor, shelf, random: random.clone() }
+    }
+
     /// Returns the maximum size of an upload's body: a profile in base64, and its name.
     pub fn body_limit(&self) -> ByteSize {
-        let largest = self.querier.config.adhoc.max_profile_bytes.get();
+        let largest = self.executor.config.adhoc.max_profile_bytes.get();
         ByteSize::bytes(largest.div_ceil(3).saturating_mul(4).saturating_add(64 * 1024))
     }
 
@@ -133,7 +131,7 @@ impl AdhocProfileService {
             // A profile that cannot be rendered is not stored.
             let profile = self.open(reader, kept.clone(), &turn).await?;
             let shown = self.show(reader, profile, None, nodes).await?;
-            let now = self.querier.deps.clock.wall().millis();
+            let now = self.executor.deps.clock.wall().millis();
             let moment = u128::try_from(now).unwrap_or_default() << RANDOM_ID_BITS;
             let number = moment | (self.random.next_id() >> (u128::BITS - RANDOM_ID_BITS));
             let upload = AdhocProfile { number, name, size };
@@ -153,8 +151,8 @@ impl AdhocProfileService {
         reader: &QueryContext,
         work: impl FnOnce(QueryPermit) -> F,
     ) -> Result<R, Status> {
-        let limits = self.querier.limits(reader);
-        self.querier.with_permit(reader, &limits, work).await
+        let limits = self.executor.limits(reader);
+        self.executor.with_permit(reader, &limits, work).await
     }
 
     /// Renders a stored profile.
@@ -192,10 +190,10 @@ impl AdhocProfileService {
             let value = left.header.types[columns[0]].clone();
             let trees =
                 move || (Tree::from_profile(&left, columns[0]), Tree::from_profile(&right, columns[1]));
-            let (before, after) = self.querier.compute_on_pool(reader, trees).await?;
-            self.querier
+            let (before, after) = self.executor.compute_on_pool(reader, trees).await?;
+            self.executor
                 .reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * EMBEDDED_BAR_BYTES)?;
-            let json = self.querier.compute_on_pool(reader, move || {
+            let json = self.executor.compute_on_pool(reader, move || {
                 let mut diff = DiffTree::from_trees(&before, &after);
                 diff.truncate(nodes.asked, nodes.most);
                 diff_to_json(&diff, &value)
@@ -264,7 +262,7 @@ impl AdhocProfileService {
         turn: &QueryPermit,
     ) -> Result<(AdhocProfile, Profile), Status> {
         let upload = self.find_profile(first_tenant(reader), id).await?;
-        let limit = self.querier.config.adhoc.max_profile_bytes;
+        let limit = self.executor.config.adhoc.max_profile_bytes;
         if upload.size > limit.get() {
             let size = upload.size;
             let name = &upload.name;
@@ -291,11 +289,11 @@ impl AdhocProfileService {
     }
 
     fn max_bytes(&self, tenant: &TenantId) -> ByteSize {
-        self.querier.deps.overrides.for_tenant(tenant).max_adhoc_bytes
+        self.executor.deps.overrides.for_tenant(tenant).max_adhoc_bytes
     }
 
     fn not_found_error(&self, id: &str) -> Status {
-        let most = self.querier.config.adhoc.max_profiles_per_tenant;
+        let most = self.executor.config.adhoc.max_profiles_per_tenant;
         let shown: String = id.chars().take(MAX_SHOWN_ID_CHARS).collect();
         let message = format!(
             "no uploaded profile {shown:?}; it may have been evicted, the limit is {most} profiles per tenant (querier.adhoc.max_profiles_per_tenant)"
@@ -305,7 +303,7 @@ impl AdhocProfileService {
 
     /// Returns the maximum number of profiles. Fails if ad hoc profiles are disabled.
     fn max_profiles(&self) -> Result<usize, Status> {
-        match self.querier.config.adhoc.max_profiles_per_tenant {
+        match self.executor.config.adhoc.max_profiles_per_tenant {
             0 => {
                 let message = "ad hoc profiles are disabled; set querier.adhoc.max_profiles_per_tenant";
                 Err(Status::new(ErrorCode::Unimplemented, message))
@@ -318,20 +316,20 @@ impl AdhocProfileService {
     async fn open(&self, reader: &QueryContext, bytes: Bytes, turn: &QueryPermit) -> Result<Profile, Status> {
         self.max_profiles()?;
         turn.charge(first_tenant(reader), bytes.len() as u64);
-        let limit = self.querier.config.adhoc.max_profile_bytes;
+        let limit = self.executor.config.adhoc.max_profile_bytes;
         // Reserves memory for the maximum decompressed size, then for the actual size.
-        let mut taken = self.querier.response_budget_for(reader).reserve(limit.as_usize())?;
-        let raw = self.querier.compute_on_pool(reader, move || decode::inflate(&bytes, limit)).await??;
+        let mut taken = self.executor.response_budget_for(reader).reserve(limit.as_usize())?;
+        let raw = self.executor.compute_on_pool(reader, move || decode::inflate(&bytes, limit)).await??;
         taken.shrink(0);
         let room = taken.merge(
-            self.querier
+            self.executor
                 .response_budget_for(reader)
                 .reserve(raw.len().saturating_mul(DECODED_SIZE_FACTOR))?,
         );
         let profile =
-            self.querier.compute_on_pool(reader, move || decode::read_profile(&raw, limit)).await??;
+            self.executor.compute_on_pool(reader, move || decode::read_profile(&raw, limit)).await??;
         let memory = profile.dictionary.memory() + profile.samples.memory();
-        let more = self.querier.response_budget_for(reader).reserve(memory.saturating_sub(room.bytes()))?;
+        let more = self.executor.response_budget_for(reader).reserve(memory.saturating_sub(room.bytes()))?;
         reader.hold_memory(room.merge(more));
         Ok(profile)
     }
@@ -347,19 +345,19 @@ impl AdhocProfileService {
         let of = ProfileTypeColumns::from_profile(&profile);
         let ([column, _], profile_type) = of.select_type(profile_type.as_deref())?;
         let value = profile.header.types[column].clone();
-        let tree = self.querier.compute_on_pool(reader, move || {
+        let tree = self.executor.compute_on_pool(reader, move || {
             let mut tree = Tree::from_profile(&profile, column);
             tree.truncate_with_ties(nodes.asked, nodes.most);
             tree
         });
         let tree = tree.await?;
-        self.querier.reserve_memory(reader, tree.nodes().len() * EMBEDDED_BAR_BYTES)?;
-        let json = text(self.querier.compute_on_pool(reader, move || tree_to_json(&tree, &value)).await?);
+        self.executor.reserve_memory(reader, tree.nodes().len() * EMBEDDED_BAR_BYTES)?;
+        let json = text(self.executor.compute_on_pool(reader, move || tree_to_json(&tree, &value)).await?);
         Ok(RenderedGraph { profile_type, profile_types: of.names(), json })
     }
 
     fn parse_node_limit(&self, reader: &QueryContext, asked: Option<i64>) -> Result<NodeLimit, Status> {
-        validate::parse_max_nodes(asked, &self.querier.limits(reader))
+        validate::parse_max_nodes(asked, &self.executor.limits(reader))
     }
 }
 

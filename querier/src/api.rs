@@ -7,6 +7,7 @@
 //! - `estimate`: cost of a query before it runs.
 //! - `explore`: function tables, source lines, subtrees, changes and single profiles.
 //! - `render`: the render endpoints of older clients.
+//! - `selection`: selections of requests, parsed on a compute thread if that takes time.
 
 pub(crate) mod estimate;
 pub(crate) mod explore;
@@ -15,3 +16,4 @@ pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod points;
 pub(crate) mod render;
+pub(crate) mod selection;

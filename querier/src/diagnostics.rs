@@ -21,10 +21,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::async_query::query_handle::{PeerRequest, QueryHandleId};
+use crate::async_query::query_handle::QueryHandleId;
 use crate::fair_eviction::{self, EvictionCandidate};
-use crate::{Querier, QueryContext, QueryPlan};
+use crate::{QueryContext, QueryPlan};
 
+pub(crate) mod lookup;
 mod record;
 
 use record::{QueryRecord, TracedRequest};
@@ -116,69 +117,6 @@ impl QueryDiagnostics {
         let record = records.get(&id).filter(|record| record.tenants == reader.tenants())?;
         Some(record.json.clone())
     }
-}
-
-impl Querier {
-    /// Attaches a trace to the request, if this node records diagnostics.
-    #[must_use]
-    pub fn with_diagnostics(&self, reader: QueryContext, call: &'static str) -> QueryContext {
-        let diagnostics = self.standing.as_ref().map(|standing| &standing.diagnostics);
-        let Some(diagnostics) = diagnostics.filter(|diagnostics| diagnostics.bytes > 0) else {
-            return reader;
-        };
-        let trace = RequestTrace {
-            diagnostics: Arc::clone(diagnostics),
-            id: QueryHandleId::generate(diagnostics.node, &diagnostics.random),
-            call,
-            tenants: reader.tenants().to_vec(),
-            time: diagnostics.clock.wall(),
-            start: diagnostics.clock.monotonic(),
-            in_background: AtomicBool::new(false),
-            request: Mutex::new(Some(TracedRequest::default())),
-        };
-        reader.with_trace(Arc::new(trace))
-    }
-
-    /// Returns the local record summaries of these tenants, newest first.
-    pub fn query_records(&self, reader: &QueryContext) -> Vec<QueryRecordSummary> {
-        let Some(standing) = &self.standing else { return Vec::new() };
-        let records = standing.diagnostics.records.lock();
-        let mut summaries: Vec<(Duration, &QueryRecordSummary)> = records
-            .values()
-            .filter(|record| record.tenants == reader.tenants())
-            .map(|record| (record.since, &record.summary))
-            .collect();
-        summaries.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
-        summaries.into_iter().map(|(_, summary)| summary.clone()).collect()
-    }
-
-    /// Returns the record of a query as JSON, from this node or from the node that ran it.
-    pub async fn query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
-        let handle_id = QueryHandleId::parse(id).ok_or_else(|| unknown_record_error(id))?;
-        match self.standing.as_ref().and_then(|standing| standing.peer_of(handle_id)) {
-            Some(other) => {
-                let errand = PeerRequest { reader, room: &self.room, clock: &self.deps.clock };
-                other.query_record(handle_id, &errand).await
-            }
-            None => self.local_query_record(reader, id),
-        }
-    }
-
-    /// Returns the local record of a query.
-    pub fn local_query_record(&self, reader: &QueryContext, id: &str) -> Result<Bytes, Status> {
-        let standing = self.standing.as_ref().zip(QueryHandleId::parse(id));
-        standing
-            .and_then(|(standing, id)| standing.diagnostics.find(reader, id))
-            .ok_or_else(|| unknown_record_error(id))
-    }
-}
-
-/// Error for a record that does not exist.
-fn unknown_record_error(id: &str) -> Status {
-    let message = format!(
-        "no query record {id:?}: it was evicted, or its node was restarted; repeat the query with the header X-Pyroscope-Collect-Diagnostics: true"
-    );
-    Status::new(ErrorCode::NotFound, message)
 }
 
 impl RequestTrace {

@@ -5,6 +5,8 @@
 //!             ▲     └─► peers ─► partial_receiver ─────────┘                                │
 //!             └── replan: the plan is outdated ◄───────── profile counted in two places ◄───┘
 //! ```
+//! - `executor`: resources of all queries: permits, compute pool, memory budget and quarantine.
+//! - `run_query`: admits a query and runs it with a permit.
 //! - `fan_out`: queries all sources in parallel and merges their partial results.
 //! - `query_execution`: state of a running query.
 //! - `partial_receiver`: reserves memory for the chunks of a peer and merges its result.
@@ -13,8 +15,10 @@
 //! - `skipped_sources`: warnings and errors about sources that could not be read.
 
 pub(crate) mod dedup;
+pub(crate) mod executor;
 pub(crate) mod fan_out;
 pub(crate) mod partial_receiver;
 pub(crate) mod query_execution;
 pub(crate) mod replan;
+pub(crate) mod run_query;
 pub(crate) mod skipped_sources;

@@ -11,8 +11,6 @@ use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_profile::{ProfileType, SpanFilter, ValueType};
 use athanor_query::{CallSite, ProfileSelection, ResultLimits, Selector, TimeRange};
 
-use crate::Querier;
-
 /// Maximum number of selectors of one request.
 const MAX_SELECTORS: usize = 64;
 /// Maximum number of labels for grouping, or in a response.
@@ -112,33 +110,8 @@ impl<'t> ApplicationName<'t> {
     }
 }
 
-impl Querier {
-    /// Validates a part of a request with these selector texts. Regular expressions take time to compile, so
-    /// they are compiled on a compute thread.
-    pub(crate) async fn check_on_pool<R, F>(&self, texts: &[&str], check: F) -> Result<R, Status>
-    where
-        R: Send + 'static,
-        F: FnOnce() -> Result<R, Status> + Send + 'static,
-    {
-        if is_short(texts) { check() } else { self.parse_on_pool(check).await? }
-    }
-
-    /// Returns the selection of profiles of one type.
-    pub(crate) async fn selection(
-        &self,
-        type_id: &str,
-        text: &str,
-        start: i64,
-        end: i64,
-    ) -> Result<ProfileSelection, Status> {
-        let of_type = type_id.to_owned();
-        let owned = text.to_owned();
-        self.check_on_pool(&[text], move || selection(&of_type, &owned, start, end)).await
-    }
-}
-
 /// Returns true if these selectors are fast to parse.
-fn is_short(texts: &[&str]) -> bool {
+pub(crate) fn is_short(texts: &[&str]) -> bool {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     bytes <= MAX_INLINE_SELECTOR_BYTES
         && texts.iter().all(|text| !text.contains("=~") && !text.contains("!~"))
@@ -152,7 +125,12 @@ pub(crate) fn parse_selectors(texts: &[String]) -> Result<Selector, Status> {
     })
 }
 
-fn selection(type_id: &str, text: &str, start: i64, end: i64) -> Result<ProfileSelection, Status> {
+pub(crate) fn parse_typed_selection(
+    type_id: &str,
+    text: &str,
+    start: i64,
+    end: i64,
+) -> Result<ProfileSelection, Status> {
     let profile_type = Some(parse_profile_type(type_id)?);
     let selector = parse_selector(text)?;
     let time = parse_range(start, end)?;

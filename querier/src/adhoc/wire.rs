@@ -30,7 +30,7 @@ impl AdhocProfileService {
         let nodes = self.parse_node_limit(reader, request.max_nodes)?;
         let AdHocProfilesUploadRequest { name, profile, .. } = request;
         let decoded =
-            self.querier.compute_on_pool(reader, move || BASE64_ENGINE.decode(profile.as_bytes())).await?;
+            self.executor.compute_on_pool(reader, move || BASE64_ENGINE.decode(profile.as_bytes())).await?;
         let bytes = decoded.map_err(|error| {
             invalid_argument(format!("profile is not base64: {error}; encode the bytes as base64"))
         })?;

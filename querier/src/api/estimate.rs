@@ -7,22 +7,24 @@
 use athanor_chassis::Status;
 use athanor_query::{PartialResult, ProfileQuery, ProfileSelection, QueryCost, QueryKind};
 
+use crate::QueryContext;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate;
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
-impl Querier {
-    async fn estimate_cost(
-        &self,
-        reader: &QueryContext,
-        selection: ProfileSelection,
-    ) -> Result<QueryCost, Status> {
-        let ask =
-            ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
-        match self.run_query(reader, ask).await? {
-            PartialResult::Sizes(sizes) => Ok(*sizes),
-            _ => Err(unexpected_result_type()),
-        }
+pub(crate) use wire::analyze_query;
+
+async fn estimate_cost(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+) -> Result<QueryCost, Status> {
+    let ask = ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::Sizes(sizes) => Ok(*sizes),
+        _ => Err(unexpected_result_type()),
     }
 }

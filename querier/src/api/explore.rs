@@ -18,7 +18,11 @@ mod profiles;
 mod trees;
 mod wire;
 
-pub(crate) use trees::MAX_CALLER_FRAMES;
+pub(crate) use changes::changes;
+pub(crate) use functions::functions;
+pub(crate) use lines::lines;
+pub(crate) use profiles::profiles;
+pub(crate) use trees::{MAX_CALLER_FRAMES, sandwich, subtree};
 
 /// Maximum number of rows of a page.
 const MAX_PAGE_ROWS: u32 = 10_000;

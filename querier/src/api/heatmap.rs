@@ -13,11 +13,16 @@ use athanor_query::{
     ProfileSelection, QueryKind, TimeGrid,
 };
 
+use crate::QueryContext;
 use crate::api::points::{grid_range, point_millis, time_grid};
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate;
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
+
+pub(crate) use wire::select_heatmap;
 
 /// Maximum number of rows.
 const MAX_HEATMAP_ROWS: usize = 20;
@@ -76,37 +81,26 @@ enum HeatmapRowBounds {
     From(Vec<i64>),
 }
 
-impl Querier {
-    /// Returns the row bounds of a heatmap and its series. With a limit only the series with the largest sums
-    /// stay.
-    async fn heatmap(
-        &self,
-        reader: &QueryContext,
-        asked: SelectHeatmapParams,
-    ) -> Result<(Vec<f64>, Vec<HeatmapSeriesResult>), Status> {
-        let SelectHeatmapParams {
-            mut selection,
-            start,
-            end,
-            step,
-            group_by,
-            spans,
-            exemplars,
-            limit,
-            spacing,
-        } = asked;
-        let steps = time_grid(start, end, step);
-        selection.time = grid_range(steps, end);
-        let what = QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars });
-        let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
-        let PartialResult::Heat(values) = self.run_query(reader, ask).await? else {
-            return Err(unexpected_result_type());
-        };
-        // There are at most as many columns as values.
-        let columns: usize = values.values().map(BTreeMap::len).sum();
-        self.reserve_memory(reader, columns * (MAX_HEATMAP_ROWS * size_of::<u64>() + size_of::<i64>()))?;
-        self.render_on_pool(reader, move || count_values(values, steps, exemplars, limit, spacing)).await
-    }
+/// Returns the row bounds of a heatmap and its series. With a limit only the series with the largest sums
+/// stay.
+async fn heatmap(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: SelectHeatmapParams,
+) -> Result<(Vec<f64>, Vec<HeatmapSeriesResult>), Status> {
+    let SelectHeatmapParams { mut selection, start, end, step, group_by, spans, exemplars, limit, spacing } =
+        asked;
+    let steps = time_grid(start, end, step);
+    selection.time = grid_range(steps, end);
+    let what = QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars });
+    let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
+    let PartialResult::Heat(values) = run_query(executor, reader, ask).await? else {
+        return Err(unexpected_result_type());
+    };
+    // There are at most as many columns as values.
+    let columns: usize = values.values().map(BTreeMap::len).sum();
+    executor.reserve_memory(reader, columns * (MAX_HEATMAP_ROWS * size_of::<u64>() + size_of::<i64>()))?;
+    executor.render_on_pool(reader, move || count_values(values, steps, exemplars, limit, spacing)).await
 }
 
 impl HeatmapRowBounds {

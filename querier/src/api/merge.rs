@@ -8,8 +8,11 @@ use athanor_query::{
     GoPgoOptions, MergedProfile, PartialResult, ProfileQuery, ProfileSelection, QueryKind, StackFilter,
 };
 
+use crate::QueryContext;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate;
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod functions;
 mod sandwich;
@@ -19,7 +22,10 @@ mod wire;
 /// Prefix of a warning in a file.
 pub(crate) const WARNING_PREFIX: &str = "partial: ";
 
-pub(crate) use wire::{MergeStacktracesParams, TREE_NODE_BYTES};
+pub(crate) use wire::{
+    MergeStacktracesParams, TREE_NODE_BYTES, diff, merge_stacktraces, merged_tree, parse_stacks,
+    parse_stacktraces_request, select_merge_profile, select_merge_span_profile, truncate_tree,
+};
 
 /// Filter and form of the merged stacks.
 #[derive(Clone, Debug, Default)]
@@ -30,88 +36,86 @@ pub(crate) struct StackOptions {
     pub(crate) addresses: bool,
 }
 
-impl Querier {
-    /// Returns the full tree, without truncation.
-    pub(crate) async fn full_tree(
-        &self,
-        reader: &QueryContext,
-        selection: ProfileSelection,
-        stacks: StackOptions,
-    ) -> Result<Tree, Status> {
-        if stacks.pgo.is_some() || stacks.addresses {
-            let addresses = stacks.addresses;
-            let merged = self.merged_stacks(reader, selection, stacks).await?;
-            let tree = move || match addresses {
-                true => Tree::with_addresses(&merged.dictionary, &merged.totals),
-                false => Tree::from_totals(&merged.dictionary, &merged.totals),
-            };
-            return self.render_on_pool(reader, tree).await;
-        }
-        let ask = ProfileQuery {
-            selection,
-            what: QueryKind::Tree(stacks.filter),
-            bounds: validate::default_result_limits(),
+/// Returns the full tree, without truncation.
+pub(crate) async fn full_tree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    stacks: StackOptions,
+) -> Result<Tree, Status> {
+    if stacks.pgo.is_some() || stacks.addresses {
+        let addresses = stacks.addresses;
+        let merged = merged_stacks(executor, reader, selection, stacks).await?;
+        let tree = move || match addresses {
+            true => Tree::with_addresses(&merged.dictionary, &merged.totals),
+            false => Tree::from_totals(&merged.dictionary, &merged.totals),
         };
-        match self.run_query(reader, ask).await? {
-            PartialResult::Tree(tree) => Ok(tree),
-            _ => Err(unexpected_result_type()),
-        }
+        return executor.render_on_pool(reader, tree).await;
     }
-
-    /// Returns all stacks with all their details.
-    pub(crate) async fn merged_stacks(
-        &self,
-        reader: &QueryContext,
-        selection: ProfileSelection,
-        stacks: StackOptions,
-    ) -> Result<MergedProfile, Status> {
-        let what = QueryKind::Profile(stacks.filter, stacks.pgo);
-        let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
-        match self.run_query(reader, ask).await? {
-            PartialResult::Profile(merged) => Ok(*merged),
-            _ => Err(unexpected_result_type()),
-        }
+    let ask = ProfileQuery {
+        selection,
+        what: QueryKind::Tree(stacks.filter),
+        bounds: validate::default_result_limits(),
+    };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::Tree(tree) => Ok(tree),
+        _ => Err(unexpected_result_type()),
     }
 }
 
-impl Querier {
-    /// Returns the call graph of a selection in DOT.
-    pub(crate) async fn call_graph(
-        &self,
-        reader: &QueryContext,
-        selection: ProfileSelection,
-        stacks: StackOptions,
-        graph: CallGraphStyle,
-    ) -> Result<String, Status> {
-        let addresses = stacks.addresses;
-        let merged = self.merged_stacks(reader, selection, stacks).await?;
-        self.reserve_memory(reader, stack_totals(&merged, addresses).graph_memory())?;
-        self.render_on_pool(reader, move || {
+/// Returns all stacks with all their details.
+pub(crate) async fn merged_stacks(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    stacks: StackOptions,
+) -> Result<MergedProfile, Status> {
+    let what = QueryKind::Profile(stacks.filter, stacks.pgo);
+    let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::Profile(merged) => Ok(*merged),
+        _ => Err(unexpected_result_type()),
+    }
+}
+
+/// Returns the call graph of a selection in DOT.
+pub(crate) async fn call_graph(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    stacks: StackOptions,
+    graph: CallGraphStyle,
+) -> Result<String, Status> {
+    let addresses = stacks.addresses;
+    let merged = merged_stacks(executor, reader, selection, stacks).await?;
+    executor.reserve_memory(reader, stack_totals(&merged, addresses).graph_memory())?;
+    executor
+        .render_on_pool(reader, move || {
             dot::write(stack_totals(&merged, addresses), &graph.unit, graph.max_nodes)
         })
         .await
-    }
+}
 
-    /// Returns the call graphs of two selections laid over each other, in DOT.
-    pub(crate) async fn call_graph_diff(
-        &self,
-        reader: &QueryContext,
-        [left, right]: [CallGraphQuery; 2],
-        graph: CallGraphStyle,
-    ) -> Result<String, Status> {
-        let addresses = left.stacks.addresses;
-        let (left, right) = futures::try_join!(
-            self.merged_stacks(reader, left.selection, left.stacks),
-            self.merged_stacks(reader, right.selection, right.stacks),
-        )?;
-        let memory = [&left, &right].map(|side| stack_totals(side, addresses).graph_memory());
-        self.reserve_memory(reader, memory.iter().sum())?;
-        self.render_on_pool(reader, move || {
+/// Returns the call graphs of two selections laid over each other, in DOT.
+pub(crate) async fn call_graph_diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    [left, right]: [CallGraphQuery; 2],
+    graph: CallGraphStyle,
+) -> Result<String, Status> {
+    let addresses = left.stacks.addresses;
+    let (left, right) = futures::try_join!(
+        merged_stacks(executor, reader, left.selection, left.stacks),
+        merged_stacks(executor, reader, right.selection, right.stacks),
+    )?;
+    let memory = [&left, &right].map(|side| stack_totals(side, addresses).graph_memory());
+    executor.reserve_memory(reader, memory.iter().sum())?;
+    executor
+        .render_on_pool(reader, move || {
             let [left, right] = [&left, &right].map(|side| stack_totals(side, addresses));
             dot::write_diff(left, right, &graph.unit, graph.max_nodes)
         })
         .await
-    }
 }
 
 /// Input of a call graph.

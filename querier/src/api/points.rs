@@ -9,12 +9,15 @@ use athanor_query::{
     TimeRange, TimeSeriesPoint, TimeSeriesQuery,
 };
 
+use crate::QueryContext;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate::{self, NANOS_PER_MILLI};
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
 
-pub(crate) use wire::{group_labels, other_labels};
+pub(crate) use wire::{group_labels, other_labels, select_series};
 
 /// Parameters of a time series query.
 pub(crate) struct SelectSeriesParams {
@@ -65,34 +68,31 @@ pub(crate) fn point_millis(steps: TimeGrid, place: u64) -> i64 {
     (nanos as i64).div_euclid(NANOS_PER_MILLI)
 }
 
-impl Querier {
-    /// Returns points at start + k·step up to the end. A point after the end is omitted, with all its data.
-    pub(crate) async fn select_points(
-        &self,
-        reader: &QueryContext,
-        asked: SelectSeriesParams,
-    ) -> Result<Vec<SeriesResult>, Status> {
-        let SelectSeriesParams { mut selection, start, end, step, group_by, stacks, mean, exemplars } = asked;
-        let steps = time_grid(start, end, step);
-        selection.time = grid_range(steps, end);
-        let points = TimeSeriesQuery { steps, group_by, stacks, mean, exemplars };
-        let ask = ProfileQuery {
-            selection,
-            what: QueryKind::Points(points),
-            bounds: validate::default_result_limits(),
-        };
-        let PartialResult::Points(series) = self.run_query(reader, ask).await? else {
-            return Err(unexpected_result_type());
-        };
-        let value = move |cell: &TimeSeriesPoint| if mean { cell.mean() } else { cell.sum as f64 };
-        let shown = move |(labels, cells): (Labels, BTreeMap<u64, TimeSeriesPoint>)| {
-            let points =
-                cells.iter().map(|(&place, cell)| (point_millis(steps, place), value(cell))).collect();
-            let exemplars = cells.into_values().filter(|_| exemplars).map(|cell| cell.exemplar).collect();
-            SeriesResult { labels, points, exemplars }
-        };
-        self.render_on_pool(reader, move || series.into_iter().map(shown).collect()).await
-    }
+/// Returns points at start + k·step up to the end. A point after the end is omitted, with all its data.
+pub(crate) async fn select_points(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: SelectSeriesParams,
+) -> Result<Vec<SeriesResult>, Status> {
+    let SelectSeriesParams { mut selection, start, end, step, group_by, stacks, mean, exemplars } = asked;
+    let steps = time_grid(start, end, step);
+    selection.time = grid_range(steps, end);
+    let points = TimeSeriesQuery { steps, group_by, stacks, mean, exemplars };
+    let ask = ProfileQuery {
+        selection,
+        what: QueryKind::Points(points),
+        bounds: validate::default_result_limits(),
+    };
+    let PartialResult::Points(series) = run_query(executor, reader, ask).await? else {
+        return Err(unexpected_result_type());
+    };
+    let value = move |cell: &TimeSeriesPoint| if mean { cell.mean() } else { cell.sum as f64 };
+    let shown = move |(labels, cells): (Labels, BTreeMap<u64, TimeSeriesPoint>)| {
+        let points = cells.iter().map(|(&place, cell)| (point_millis(steps, place), value(cell))).collect();
+        let exemplars = cells.into_values().filter(|_| exemplars).map(|cell| cell.exemplar).collect();
+        SeriesResult { labels, points, exemplars }
+    };
+    executor.render_on_pool(reader, move || series.into_iter().map(shown).collect()).await
 }
 
 #[cfg(test)]

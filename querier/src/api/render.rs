@@ -9,11 +9,17 @@ use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_profile::{ProfileType, ValueType};
 use athanor_query::{ProfileSelection, Selector, StackFilter, TimeRange};
 
-use crate::api::merge::{CallGraphQuery, CallGraphStyle, StackOptions, TREE_NODE_BYTES, WARNING_PREFIX};
-use crate::api::points::SelectSeriesParams;
+use crate::QueryContext;
+use crate::api::merge::{
+    CallGraphQuery, CallGraphStyle, StackOptions, TREE_NODE_BYTES, WARNING_PREFIX, call_graph,
+    call_graph_diff, full_tree, truncate_tree,
+};
+use crate::api::points::{SelectSeriesParams, select_points};
+use crate::api::selection::check_on_pool;
 use crate::context::result_cache::CacheableResult;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, ApplicationName, NANOS_PER_MILLI, NodeLimit, invalid_argument};
-use crate::{Querier, QueryContext};
 
 mod export;
 mod flamebearer;
@@ -21,7 +27,9 @@ mod parameters;
 mod timeline;
 mod wire;
 
+pub(crate) use export::export;
 pub use parameters::parse as parse_parameters;
+pub(crate) use wire::render_label_values;
 
 use flamebearer::{FlamebearerFormat, FlamebearerLevels, FlamebearerResponse, RenderMetadata};
 use parameters::UrlParameters;
@@ -85,75 +93,80 @@ impl RenderSide {
     }
 }
 
-impl Querier {
-    /// Renders a flame graph and a timeline as JSON, or a call graph as DOT. `query` is the query string of
-    /// the URL.
-    pub async fn render(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
-        let parameters = UrlParameters::parse(query)?;
-        let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
-        let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
-        // Times may be relative to now, so the cache key contains absolute ones.
-        let request = format!("{} {} {query}", side.start, side.end);
-        if parameters.first("format") == Some("dot") {
-            return self
-                .run_cached(reader, "render", request, |_| self.graph(reader, side, graph_nodes))
-                .await;
-        }
-        let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
-        validate::check_labels(&group_by)?;
-        // The response format has one label per group.
-        group_by.truncate(1);
-        let step = timeline::choose_step_seconds(side.start, side.end);
-        let asked = SelectSeriesParams {
-            selection: side.selection.clone(),
-            start: side.start,
-            end: side.end,
-            step: step.saturating_mul(1_000 * NANOS_PER_MILLI),
-            group_by,
-            stacks: StackFilter::default(),
-            mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
-            exemplars: false,
-        };
-        self.run_cached(reader, "render", request, |_| self.render_flamegraph(reader, side, asked, max_nodes))
-            .await
+pub(crate) async fn render(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    query: &str,
+) -> Result<RenderedResponse, Status> {
+    let parameters = UrlParameters::parse(query)?;
+    let side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
+    let (max_nodes, graph_nodes) = parse_node_limits(executor, reader, &parameters)?;
+    // Times may be relative to now, so the cache key contains absolute ones.
+    let request = format!("{} {} {query}", side.start, side.end);
+    if parameters.first("format") == Some("dot") {
+        return run_cached(executor, reader, "render", request, |_| {
+            render_call_graph(executor, reader, side, graph_nodes)
+        })
+        .await;
     }
+    let mut group_by: Vec<String> = parameters.all("groupBy").map(str::to_owned).collect();
+    validate::check_labels(&group_by)?;
+    // The response format has one label per group.
+    group_by.truncate(1);
+    let step = timeline::choose_step_seconds(side.start, side.end);
+    let asked = SelectSeriesParams {
+        selection: side.selection.clone(),
+        start: side.start,
+        end: side.end,
+        step: step.saturating_mul(1_000 * NANOS_PER_MILLI),
+        group_by,
+        stacks: StackFilter::default(),
+        mean: matches!(parameters.first("aggregation"), Some("avg" | "average")),
+        exemplars: false,
+    };
+    run_cached(executor, reader, "render", request, |_| {
+        render_flamegraph(executor, reader, side, asked, max_nodes)
+    })
+    .await
+}
 
-    /// Renders a call graph of at most `max_nodes` nodes.
-    async fn graph(
-        &self,
-        reader: &QueryContext,
-        side: RenderSide,
-        max_nodes: usize,
-    ) -> Result<RenderedResponse, Status> {
-        let graph_style = CallGraphStyle { unit: side.profile_type.value.unit, max_nodes };
-        let text = self.call_graph(reader, side.selection, side.stacks, graph_style).await?;
-        Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) })
-    }
+/// Renders a call graph of at most `max_nodes` nodes.
+async fn render_call_graph(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    side: RenderSide,
+    max_nodes: usize,
+) -> Result<RenderedResponse, Status> {
+    let graph_style = CallGraphStyle { unit: side.profile_type.value.unit, max_nodes };
+    let text = call_graph(executor, reader, side.selection, side.stacks, graph_style).await?;
+    Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) })
+}
 
-    /// Renders a flame graph, its timeline, and a timeline per group.
-    async fn render_flamegraph(
-        &self,
-        reader: &QueryContext,
-        side: RenderSide,
-        asked: SelectSeriesParams,
-        max_nodes: NodeLimit,
-    ) -> Result<RenderedResponse, Status> {
-        let step = asked.step / (1_000 * NANOS_PER_MILLI);
-        let group_by = asked.group_by.clone();
-        let (tree, series) = futures::try_join!(
-            self.full_tree(reader, side.selection.clone(), side.stacks.clone()),
-            self.select_points(reader, asked)
-        )?;
-        let tree = self.truncate_tree(reader, tree, max_nodes).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+/// Renders a flame graph, its timeline, and a timeline per group.
+async fn render_flamegraph(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    side: RenderSide,
+    asked: SelectSeriesParams,
+    max_nodes: NodeLimit,
+) -> Result<RenderedResponse, Status> {
+    let step = asked.step / (1_000 * NANOS_PER_MILLI);
+    let group_by = asked.group_by.clone();
+    let (tree, series) = futures::try_join!(
+        full_tree(executor, reader, side.selection.clone(), side.stacks.clone()),
+        select_points(executor, reader, asked)
+    )?;
+    let tree = truncate_tree(executor, reader, tree, max_nodes).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let RenderSide { profile_type, start, end, .. } = side;
             // Several series have no common timeline.
             let points = if let [one] = series.as_slice() { one.points.as_slice() } else { &[] };
             let timeline = FlamebearerTimeline::new(start, end, step, points);
             let of_groups = if group_by.is_empty() { 0 } else { timeline.bytes() * series.len() };
-            querier.reserve_memory(&held, tree.nodes().len() * TREE_NODE_BYTES + of_groups)?;
+            job_executor.reserve_memory(&held, tree.nodes().len() * TREE_NODE_BYTES + of_groups)?;
             let group = group_by.first();
             let groups = group.map(|label| {
                 timeline::group_timelines(&series, label, |points| {
@@ -171,123 +184,130 @@ impl Querier {
             }))
         })
         .await?
-    }
+}
 
-    /// Renders the difference of two flame graphs as JSON, or of their call graphs as DOT.
-    pub async fn render_diff(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
-        let parameters = UrlParameters::parse(query)?;
-        let left = self.parse_side(&parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
-        let right = self.parse_side(&parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
-        if left.profile_type != right.profile_type {
-            let left = left.profile_type;
-            let right = right.profile_type;
-            return Err(invalid_argument(format!(
-                "sides have the types {left} and {right}; compare the same type"
-            )));
-        }
-        let (max_nodes, graph_nodes) = self.parse_node_limits(reader, &parameters)?;
-        let is_graph = parameters.first("format") == Some("dot");
-        let times = [&left, &right].map(|side| format!("{} {}", side.start, side.end)).join(" ");
-        let graph_nodes = is_graph.then_some(graph_nodes);
-        let overlaid = |_| self.render_flamegraph_diff(reader, [left, right], max_nodes, graph_nodes);
-        self.run_cached(reader, "render-diff", format!("{times} {query}"), overlaid).await
+pub(crate) async fn render_diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    query: &str,
+) -> Result<RenderedResponse, Status> {
+    let parameters = UrlParameters::parse(query)?;
+    let left = parse_side(executor, &parameters, ["leftQuery", "leftFrom", "leftUntil"]).await?;
+    let right = parse_side(executor, &parameters, ["rightQuery", "rightFrom", "rightUntil"]).await?;
+    if left.profile_type != right.profile_type {
+        let left = left.profile_type;
+        let right = right.profile_type;
+        return Err(invalid_argument(format!(
+            "sides have the types {left} and {right}; compare the same type"
+        )));
     }
+    let (max_nodes, graph_nodes) = parse_node_limits(executor, reader, &parameters)?;
+    let is_graph = parameters.first("format") == Some("dot");
+    let times = [&left, &right].map(|side| format!("{} {}", side.start, side.end)).join(" ");
+    let graph_nodes = is_graph.then_some(graph_nodes);
+    let overlaid = |_| render_flamegraph_diff(executor, reader, [left, right], max_nodes, graph_nodes);
+    run_cached(executor, reader, "render-diff", format!("{times} {query}"), overlaid).await
+}
 
-    async fn render_flamegraph_diff(
-        &self,
-        reader: &QueryContext,
-        [left, right]: [RenderSide; 2],
-        max_nodes: NodeLimit,
-        graph_nodes: Option<usize>,
-    ) -> Result<RenderedResponse, Status> {
-        if let Some(max_nodes) = graph_nodes {
-            let unit = left.profile_type.value.unit.clone();
-            let graph_style = CallGraphStyle { unit, max_nodes };
-            let text =
-                self.call_graph_diff(reader, [left, right].map(RenderSide::into_query), graph_style).await?;
-            return Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) });
-        }
-        let (before, after) = futures::try_join!(
-            self.full_tree(reader, left.selection, left.stacks),
-            self.full_tree(reader, right.selection, right.stacks),
-        )?;
-        let metadata = RenderMetadata::from_profile_type(&left.profile_type, FlamebearerFormat::Double);
-        self.reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * TREE_NODE_BYTES)?;
-        let warnings = reader.warnings();
-        self.render_on_pool(reader, move || {
+async fn render_flamegraph_diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    [left, right]: [RenderSide; 2],
+    max_nodes: NodeLimit,
+    graph_nodes: Option<usize>,
+) -> Result<RenderedResponse, Status> {
+    if let Some(max_nodes) = graph_nodes {
+        let unit = left.profile_type.value.unit.clone();
+        let graph_style = CallGraphStyle { unit, max_nodes };
+        let text =
+            call_graph_diff(executor, reader, [left, right].map(RenderSide::into_query), graph_style).await?;
+        return Ok(RenderedResponse { content_type: DOT_CONTENT_TYPE, body: graph(reader, &text) });
+    }
+    let (before, after) = futures::try_join!(
+        full_tree(executor, reader, left.selection, left.stacks),
+        full_tree(executor, reader, right.selection, right.stacks),
+    )?;
+    let metadata = RenderMetadata::from_profile_type(&left.profile_type, FlamebearerFormat::Double);
+    executor.reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * TREE_NODE_BYTES)?;
+    let warnings = reader.warnings();
+    executor
+        .render_on_pool(reader, move || {
             let mut diff = DiffTree::from_trees(&before, &after);
             diff.truncate_to_bars(max_nodes.asked, max_nodes.most);
             json(&FlamebearerResponse { warnings, ..flamebearer_of_diff(&diff, metadata) })
         })
         .await
-    }
+}
 
-    /// Parses the number of bars of a flame graph, and of nodes of a call graph.
-    fn parse_node_limits(
-        &self,
-        reader: &QueryContext,
-        parameters: &UrlParameters,
-    ) -> Result<(NodeLimit, usize), Status> {
-        let asked = parse_max_nodes(parameters);
-        let max_nodes = validate::parse_max_nodes(asked, &self.limits(reader))?;
-        let is_asked = asked.is_some_and(|asked| asked > 0);
-        Ok((max_nodes.as_bars(), validate::graph_node_limit(is_asked.then_some(max_nodes))))
-    }
+/// Parses the number of bars of a flame graph, and of nodes of a call graph.
+fn parse_node_limits(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    parameters: &UrlParameters,
+) -> Result<(NodeLimit, usize), Status> {
+    let asked = parse_max_nodes(parameters);
+    let max_nodes = validate::parse_max_nodes(asked, &executor.limits(reader))?;
+    let is_asked = asked.is_some_and(|asked| asked > 0);
+    Ok((max_nodes.as_bars(), validate::graph_node_limit(is_asked.then_some(max_nodes))))
+}
 
-    async fn parse_side(&self, parameters: &UrlParameters, names: [&str; 3]) -> Result<RenderSide, Status> {
-        let [query, from, until] = names;
-        let text = parameters.first(query).unwrap_or_default();
-        if text.is_empty() {
-            return Err(invalid_argument(format!("request has no {query}; write type{{selector}}")));
-        }
-        let addresses = matches!(parameters.first("addresses"), Some("true" | "1"));
-        let stacks = StackOptions { addresses, ..StackOptions::default() };
-        let owned = text.to_owned();
-        let read = move || {
-            let of_application =
-                ApplicationName::from_selector_name(&owned).map(|application| application.profile_type);
-            Ok((validate::parse_selector(&owned)?, of_application))
-        };
-        let (mut selector, of_application) = self.check_on_pool(&[text], read).await?;
-        if let Some(profile_type) = of_application {
-            let (start, end, time) = self.parse_times(parameters, [from, until])?;
-            return Ok(RenderSide {
-                selection: ProfileSelection { selector, time, ..ProfileSelection::default() },
-                stacks,
-                profile_type,
-                start,
-                end,
-            });
-        }
-        let profile_type = take_type(&mut selector, query)?;
-        let (start, end, time) = self.parse_times(parameters, [from, until])?;
-        let selection = ProfileSelection {
-            selector,
-            profile_type: Some(profile_type.clone()),
-            time,
-            ..ProfileSelection::default()
-        };
-        Ok(RenderSide { selection, stacks, profile_type, start, end })
+async fn parse_side(
+    executor: &QueryExecutor,
+    parameters: &UrlParameters,
+    names: [&str; 3],
+) -> Result<RenderSide, Status> {
+    let [query, from, until] = names;
+    let text = parameters.first(query).unwrap_or_default();
+    if text.is_empty() {
+        return Err(invalid_argument(format!("request has no {query}; write type{{selector}}")));
     }
+    let addresses = matches!(parameters.first("addresses"), Some("true" | "1"));
+    let stacks = StackOptions { addresses, ..StackOptions::default() };
+    let owned = text.to_owned();
+    let read = move || {
+        let of_application =
+            ApplicationName::from_selector_name(&owned).map(|application| application.profile_type);
+        Ok((validate::parse_selector(&owned)?, of_application))
+    };
+    let (mut selector, of_application) = check_on_pool(executor, &[text], read).await?;
+    if let Some(profile_type) = of_application {
+        let (start, end, time) = parse_times(executor, parameters, [from, until])?;
+        return Ok(RenderSide {
+            selection: ProfileSelection { selector, time, ..ProfileSelection::default() },
+            stacks,
+            profile_type,
+            start,
+            end,
+        });
+    }
+    let profile_type = take_type(&mut selector, query)?;
+    let (start, end, time) = parse_times(executor, parameters, [from, until])?;
+    let selection = ProfileSelection {
+        selector,
+        profile_type: Some(profile_type.clone()),
+        time,
+        ..ProfileSelection::default()
+    };
+    Ok(RenderSide { selection, stacks, profile_type, start, end })
+}
 
-    /// Parses start and end in milliseconds, both inclusive, and returns the range as well.
-    fn parse_times(
-        &self,
-        parameters: &UrlParameters,
-        names: [&str; 2],
-    ) -> Result<(i64, i64, TimeRange), Status> {
-        let [from, until] = names;
-        let now = self.deps.clock.wall().nanos();
-        let time = |name: &str| {
-            let text = parameters.first(name).unwrap_or("now");
-            parse_time(name, text, now)
-        };
-        // The end is rounded up, so that the range includes profiles that were stored just now.
-        let end = time(until)?;
-        let start = time(from)?.div_euclid(NANOS_PER_MILLI);
-        let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
-        Ok((start, end, validate::parse_range(start, end)?))
-    }
+/// Parses start and end in milliseconds, both inclusive, and returns the range as well.
+fn parse_times(
+    executor: &QueryExecutor,
+    parameters: &UrlParameters,
+    names: [&str; 2],
+) -> Result<(i64, i64, TimeRange), Status> {
+    let [from, until] = names;
+    let now = executor.deps.clock.wall().nanos();
+    let time = |name: &str| {
+        let text = parameters.first(name).unwrap_or("now");
+        parse_time(name, text, now)
+    };
+    // The end is rounded up, so that the range includes profiles that were stored just now.
+    let end = time(until)?;
+    let start = time(from)?.div_euclid(NANOS_PER_MILLI);
+    let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
+    Ok((start, end, validate::parse_range(start, end)?))
 }
 
 /// Removes the profile type from a selector. It is the name before the braces or the value of `__name__`.

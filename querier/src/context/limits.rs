@@ -1,92 +1,34 @@
 //! Query limits of tenants. A query of several tenants has the strictest limit of all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{ByteSize, Status, TenantId, TenantLimits, Timestamp};
-use athanor_query::{
-    HeatmapQuery, PartialResult, ProfileQuery, QueryCost, QueryKind, TimeRange, TimeSeriesQuery,
-};
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use athanor_chassis::{LimitOverrides, Status, TenantLimits, Timestamp};
+use athanor_query::{HeatmapQuery, ProfileQuery, QueryKind, TimeRange, TimeSeriesQuery};
 
-use crate::diagnostics::QueryTrace;
-use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
-use crate::{Querier, QueryContext, unexpected_result_type};
-use athanor_chassis::requests::query_queue::QueryPermit;
+use crate::QueryContext;
+use crate::validate::{NANOS_PER_MILLI, invalid_argument};
 
-impl Querier {
-    /// Returns the limits of a request.
-    pub(crate) fn limits(&self, reader: &QueryContext) -> TenantLimits {
-        let all = reader.tenants().iter().map(|tenant| (*self.deps.overrides.for_tenant(tenant)).clone());
-        let strictest = all.reduce(|one, other| TenantLimits {
-            max_flamegraph_nodes_default: one
-                .max_flamegraph_nodes_default
-                .min(other.max_flamegraph_nodes_default),
-            max_flamegraph_nodes_max: one.max_flamegraph_nodes_max.min(other.max_flamegraph_nodes_max),
-            max_query_length: min_present(
-                nonzero_duration(one.max_query_length),
-                nonzero_duration(other.max_query_length),
-            ),
-            max_query_lookback: min_present(
-                nonzero_duration(one.max_query_lookback),
-                nonzero_duration(other.max_query_lookback),
-            ),
-            max_concurrent_queries: one.max_concurrent_queries.min(other.max_concurrent_queries),
-            ..one
-        });
-        strictest.unwrap_or_default()
-    }
-
-    /// Rejects a query that would read too much of a tenant. `bytes` is an upper bound: the size of all
-    /// series in blocks and heads. Only if it exceeds the limit, the exact size is estimated.
-    pub(crate) async fn check_bytes(
-        &self,
-        reader: &QueryContext,
-        tenant: &TenantId,
-        ask: &ProfileQuery,
-        bytes: u64,
-        turn: &QueryPermit,
-    ) -> Result<(), Status> {
-        let limit = self.deps.overrides.for_tenant(tenant).max_query_bytes;
-        let Some(limit) = limit.filter(|limit| bytes > limit.get() && ask.what != QueryKind::Sizes) else {
-            return Ok(());
-        };
-        let selection = ask.selection.clone();
-        let sizes =
-            ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
-        let PartialResult::Sizes(sizes) =
-            self.run_nested_query(&reader.narrow_to_tenant(tenant), sizes, turn).await?
-        else {
-            return Err(unexpected_result_type());
-        };
-        let QueryCost { heads, blocks } = &*sizes;
-        let bytes = heads.bytes().saturating_add(blocks.bytes());
-        if bytes <= limit.get() {
-            return Ok(());
-        }
-        let series = heads.series.union(&blocks.series).count();
-        let profiles = heads.profiles + blocks.profiles;
-        let samples = heads.samples + blocks.samples;
-        Err(invalid_argument(format!(
-            "query would read {} of tenant {tenant}, which are {samples} samples in {profiles} profiles of {series} series, \
-             the limit is {limit} (limits.max_query_bytes); select fewer series or a shorter time",
-            ByteSize::bytes(bytes)
-        )))
-    }
-}
-
-impl Querier {
-    /// Runs a query within a query, with the same permit.
-    fn run_nested_query<'a>(
-        &'a self,
-        reader: &'a QueryContext,
-        ask: ProfileQuery,
-        turn: &'a QueryPermit,
-    ) -> BoxFuture<'a, Result<PartialResult, Status>> {
-        self.gather(reader, Arc::new(ask), turn, QueryTrace::default()).boxed()
-    }
+/// Returns the limits of a request.
+pub(crate) fn strictest_limits(overrides: &LimitOverrides, reader: &QueryContext) -> TenantLimits {
+    let all = reader.tenants().iter().map(|tenant| (*overrides.for_tenant(tenant)).clone());
+    let strictest = all.reduce(|one, other| TenantLimits {
+        max_flamegraph_nodes_default: one
+            .max_flamegraph_nodes_default
+            .min(other.max_flamegraph_nodes_default),
+        max_flamegraph_nodes_max: one.max_flamegraph_nodes_max.min(other.max_flamegraph_nodes_max),
+        max_query_length: min_present(
+            nonzero_duration(one.max_query_length),
+            nonzero_duration(other.max_query_length),
+        ),
+        max_query_lookback: min_present(
+            nonzero_duration(one.max_query_lookback),
+            nonzero_duration(other.max_query_lookback),
+        ),
+        max_concurrent_queries: one.max_concurrent_queries.min(other.max_concurrent_queries),
+        ..one
+    });
+    strictest.unwrap_or_default()
 }
 
 /// Returns the lead of a query before the requested start: the first point of a grid covers the time before

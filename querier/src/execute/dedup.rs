@@ -17,7 +17,7 @@ use athanor_query::{
 };
 use parking_lot::Mutex;
 
-mod check;
+pub(crate) mod check;
 
 /// Age of profiles that remote heads are assumed to have, until a peer reports older ones.
 const RECENT_HEADS_WINDOW: Duration = Duration::from_hours(1);

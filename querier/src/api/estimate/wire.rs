@@ -6,38 +6,41 @@ use athanor_profile::store_interface::series::METRIC_NAME_LABEL;
 use athanor_proto::querier::v1::{AnalyzeQueryRequest, AnalyzeQueryResponse, QueryImpact, QueryScope};
 use athanor_query::{ProfileSelection, QueryCost, Selector, SourceCost};
 
+use super::estimate_cost;
+use crate::QueryContext;
+use crate::api::lists::range_or_last_hour;
+use crate::api::selection::check_on_pool;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate;
-use crate::{Querier, QueryContext};
 
 /// Names of heads and blocks on the wire.
 const HEAD_SCOPE_NAME: &str = "Short term";
 const BLOCK_SCOPE_NAME: &str = "Long term";
 
-impl Querier {
-    /// Estimates the reads of a merge. A request without a range covers the last hour, as for profile types.
-    pub async fn analyze_query(
-        &self,
-        reader: &QueryContext,
-        mut request: AnalyzeQueryRequest,
-    ) -> Result<AnalyzeQueryResponse, Status> {
-        (request.start, request.end) = self.range_or_last_hour(request.start, request.end);
-        self.run_cached(reader, "AnalyzeQuery", request, |request| self.impact_of(reader, request)).await
-    }
+pub(crate) async fn analyze_query(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    mut request: AnalyzeQueryRequest,
+) -> Result<AnalyzeQueryResponse, Status> {
+    (request.start, request.end) = range_or_last_hour(executor, request.start, request.end);
+    run_cached(executor, reader, "AnalyzeQuery", request, |request| impact_of(executor, reader, request))
+        .await
+}
 
-    async fn impact_of(
-        &self,
-        reader: &QueryContext,
-        request: AnalyzeQueryRequest,
-    ) -> Result<AnalyzeQueryResponse, Status> {
-        let time = validate::parse_range(request.start, request.end)?;
-        let query = request.query.clone();
-        let of_type = self.check_on_pool(&[&request.query], move || parse_typed_selector(&query)).await?;
-        let selection = ProfileSelection { time, ..of_type };
-        let sizes = self.estimate_cost(reader, selection).await?;
-        let warnings = reader.warnings();
-        // A union of many series takes a while.
-        self.render_on_pool(reader, move || AnalyzeQueryResponse { warnings, ..impact(sizes) }).await
-    }
+async fn impact_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: AnalyzeQueryRequest,
+) -> Result<AnalyzeQueryResponse, Status> {
+    let time = validate::parse_range(request.start, request.end)?;
+    let query = request.query.clone();
+    let of_type = check_on_pool(executor, &[&request.query], move || parse_typed_selector(&query)).await?;
+    let selection = ProfileSelection { time, ..of_type };
+    let sizes = estimate_cost(executor, reader, selection).await?;
+    let warnings = reader.warnings();
+    // A union of many series takes a while.
+    executor.render_on_pool(reader, move || AnalyzeQueryResponse { warnings, ..impact(sizes) }).await
 }
 
 fn impact(QueryCost { heads, blocks }: QueryCost) -> AnalyzeQueryResponse {

@@ -5,6 +5,8 @@ use athanor_query::ProfileList;
 
 mod wire;
 
+pub(crate) use wire::changes;
+
 /// Returns the value of one sample, or the reason why it is unknown.
 ///
 /// Values of time and memory are samples times a period. If uploads differ in their periods, the greatest

@@ -10,10 +10,15 @@ use athanor_profile::call_tree::tree::Tree;
 use athanor_query::{GroupedTreesQuery, PartialResult, ProfileQuery, QueryKind};
 
 use super::ExploreQuery;
+use crate::QueryContext;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate;
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 mod wire;
+
+pub(crate) use wire::functions;
 
 /// Maximum number of groups of a table.
 const MAX_FUNCTION_GROUPS: usize = 1_000;
@@ -33,21 +38,19 @@ struct FunctionEntry<'t> {
     of_groups: Vec<(u32, FunctionWeights)>,
 }
 
-impl Querier {
-    /// Returns the trees of all groups.
-    async fn grouped_trees(
-        &self,
-        reader: &QueryContext,
-        asked: ExploreQuery,
-        group_by: Vec<String>,
-    ) -> Result<BTreeMap<Labels, Tree>, Status> {
-        let what = QueryKind::Trees(GroupedTreesQuery { group_by, stacks: asked.stacks.filter });
-        let mut bounds = validate::default_result_limits();
-        bounds.entries = MAX_FUNCTION_GROUPS;
-        match self.run_query(reader, ProfileQuery { selection: asked.selection, what, bounds }).await? {
-            PartialResult::Trees(trees) => Ok(trees),
-            _ => Err(unexpected_result_type()),
-        }
+/// Returns the trees of all groups.
+async fn grouped_trees(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: ExploreQuery,
+    group_by: Vec<String>,
+) -> Result<BTreeMap<Labels, Tree>, Status> {
+    let what = QueryKind::Trees(GroupedTreesQuery { group_by, stacks: asked.stacks.filter });
+    let mut bounds = validate::default_result_limits();
+    bounds.entries = MAX_FUNCTION_GROUPS;
+    match run_query(executor, reader, ProfileQuery { selection: asked.selection, what, bounds }).await? {
+        PartialResult::Trees(trees) => Ok(trees),
+        _ => Err(unexpected_result_type()),
     }
 }
 

@@ -6,30 +6,40 @@ use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
 
 use super::require_function;
 use super::wire::{parse_page, parse_query};
-use crate::{Querier, QueryContext};
+use crate::QueryContext;
+use crate::api::merge::merged_stacks;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 
 /// Memory of a row beside its file name.
 const LINE_ROW_BYTES: usize = 192;
 
-impl Querier {
-    /// Returns the weight of each line of a function.
-    pub async fn lines(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
-        self.run_cached(reader, "Lines", request, |request| self.lines_of(reader, request)).await
-    }
+pub(crate) async fn lines(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: LinesRequest,
+) -> Result<LinesResponse, Status> {
+    run_cached(executor, reader, "Lines", request, |request| lines_of(executor, reader, request)).await
+}
 
-    async fn lines_of(&self, reader: &QueryContext, request: LinesRequest) -> Result<LinesResponse, Status> {
-        let asked = parse_query(self, request.query, "query").await?;
-        let page = parse_page(request.page)?;
-        let function = require_function(request.function)?;
-        let unit = asked.unit();
-        let merged = self.merged_stacks(reader, asked.selection, asked.stacks).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+async fn lines_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: LinesRequest,
+) -> Result<LinesResponse, Status> {
+    let asked = parse_query(executor, request.query, "query").await?;
+    let page = parse_page(request.page)?;
+    let function = require_function(request.function)?;
+    let unit = asked.unit();
+    let merged = merged_stacks(executor, reader, asked.selection, asked.stacks).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let all = source_lines::function_lines(&merged.dictionary, &merged.totals, &function);
             let count = all.lines.len() as u64;
             let shown = || page.page_rows(&all.lines);
-            querier
+            job_executor
                 .reserve_memory(&held, shown().map(|(place, _)| LINE_ROW_BYTES + place.file.len()).sum())?;
             let rows = shown().map(|(place, weights)| LineRow {
                 file: place.file.to_owned(),
@@ -42,5 +52,4 @@ impl Querier {
             Ok(LinesResponse { self_, total, unit, count, rows: rows.collect(), warnings: held.warnings() })
         })
         .await?
-    }
 }

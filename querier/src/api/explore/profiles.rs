@@ -7,56 +7,59 @@ use athanor_query::{
 };
 
 use super::wire::{parse_page, parse_query, visible_labels};
+use crate::QueryContext;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate::{self, invalid_argument};
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 /// Maximum number of profiles that are sorted: those of all pages up to the last requested one.
 const MAX_LISTED_PROFILES: u64 = 100_000;
 /// Memory of a row beside its labels.
 const PROFILE_ROW_BYTES: usize = 320;
 
-impl Querier {
-    /// Returns a page of the profiles that a query merges.
-    pub async fn profiles(
-        &self,
-        reader: &QueryContext,
-        request: ProfilesRequest,
-    ) -> Result<ProfilesResponse, Status> {
-        self.run_cached(reader, "Profiles", request, |request| self.list_profiles(reader, request)).await
-    }
+pub(crate) async fn profiles(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: ProfilesRequest,
+) -> Result<ProfilesResponse, Status> {
+    run_cached(executor, reader, "Profiles", request, |request| list_profiles(executor, reader, request))
+        .await
+}
 
-    async fn list_profiles(
-        &self,
-        reader: &QueryContext,
-        request: ProfilesRequest,
-    ) -> Result<ProfilesResponse, Status> {
-        let asked = parse_query(self, request.query, "query").await?;
-        let page = parse_page(request.page)?;
-        let order = match WireOrder::try_from(request.order).unwrap_or_default() {
-            WireOrder::Newest => ProfileOrder::Newest,
-            WireOrder::Heaviest => ProfileOrder::Heaviest,
-        };
-        let keep = (page.offset + page.limit) as u64;
-        if keep > MAX_LISTED_PROFILES {
-            return Err(invalid_argument(format!(
-                "page ends at row {keep}, the limit is {MAX_LISTED_PROFILES}; end the time range at the timestamp of the last row"
-            )));
-        }
-        let unit = asked.unit();
-        let what = QueryKind::Profiles(ProfileListQuery { order, keep, stacks: asked.stacks.filter });
-        let ask =
-            ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
-        let PartialResult::Profiles(list) = self.run_query(reader, ask).await? else {
-            return Err(unexpected_result_type());
-        };
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+async fn list_profiles(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: ProfilesRequest,
+) -> Result<ProfilesResponse, Status> {
+    let asked = parse_query(executor, request.query, "query").await?;
+    let page = parse_page(request.page)?;
+    let order = match WireOrder::try_from(request.order).unwrap_or_default() {
+        WireOrder::Newest => ProfileOrder::Newest,
+        WireOrder::Heaviest => ProfileOrder::Heaviest,
+    };
+    let keep = (page.offset + page.limit) as u64;
+    if keep > MAX_LISTED_PROFILES {
+        return Err(invalid_argument(format!(
+            "page ends at row {keep}, the limit is {MAX_LISTED_PROFILES}; end the time range at the timestamp of the last row"
+        )));
+    }
+    let unit = asked.unit();
+    let what = QueryKind::Profiles(ProfileListQuery { order, keep, stacks: asked.stacks.filter });
+    let ask = ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
+    let PartialResult::Profiles(list) = run_query(executor, reader, ask).await? else {
+        return Err(unexpected_result_type());
+    };
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let shown = || page.page_rows(list.entries());
             let bytes = |row: &ProfileListEntry| {
                 PROFILE_ROW_BYTES + 2 * row.labels.text_bytes() + 64 * row.labels.len()
             };
-            querier.reserve_memory(&held, shown().map(bytes).sum())?;
+            job_executor.reserve_memory(&held, shown().map(bytes).sum())?;
             let rows = shown().map(|one| ProfileRow {
                 id: validate::format_uuid(one.id),
                 labels: visible_labels(&one.labels, &held),
@@ -69,5 +72,4 @@ impl Querier {
             Ok(ProfilesResponse { unit, count: list.profiles, rows, warnings: held.warnings() })
         })
         .await?
-    }
 }

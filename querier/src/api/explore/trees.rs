@@ -7,92 +7,95 @@ use athanor_proto::athanor::v1::{SandwichRequest, SandwichResponse, SubtreeReque
 
 use super::require_function;
 use super::wire::{parse_query, wire_tree};
+use crate::QueryContext;
+use crate::api::merge::full_tree;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, invalid_argument};
-use crate::{Querier, QueryContext};
 
 /// Maximum number of frames that a search for callers visits.
 pub(crate) const MAX_CALLER_FRAMES: usize = 8_000_000;
 /// Memory of a frame while callers are collected.
 const CALLER_FRAME_BYTES: usize = 48;
 
-impl Querier {
-    /// Returns the callers and callees of a function.
-    pub async fn sandwich(
-        &self,
-        reader: &QueryContext,
-        request: SandwichRequest,
-    ) -> Result<SandwichResponse, Status> {
-        self.run_cached(reader, "Sandwich", request, |request| self.compute_sandwich(reader, request)).await
-    }
+pub(crate) async fn sandwich(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SandwichRequest,
+) -> Result<SandwichResponse, Status> {
+    run_cached(executor, reader, "Sandwich", request, |request| compute_sandwich(executor, reader, request))
+        .await
+}
 
-    async fn compute_sandwich(
-        &self,
-        reader: &QueryContext,
-        request: SandwichRequest,
-    ) -> Result<SandwichResponse, Status> {
-        let SandwichRequest { query, function, depth, max_nodes } = request;
-        let asked = parse_query(self, query, "query").await?;
-        let function = require_function(function)?;
-        let max_nodes = validate::parse_max_nodes(Some(max_nodes), &self.limits(reader))?;
-        // The level of the function itself is added to the depth later, without an overflow.
-        let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
-        let unit = asked.unit();
-        let whole = self.full_tree(reader, asked.selection, asked.stacks).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
-            let frames = SandwichView::count_visited_frames(&whole, &function, depth);
-            if frames > MAX_CALLER_FRAMES {
-                return Err(invalid_argument(format!(
-                    "callers of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; reduce the depth or narrow the time range"
-                )));
-            }
-            querier.reserve_memory(&held, frames * CALLER_FRAME_BYTES)?;
-            let SandwichView { mut callers, mut callees } = SandwichView::from_tree(&whole, &function, depth);
-            let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
-            let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
-            callers.truncate_with_ties(max_nodes.asked, max_nodes.most);
-            callees.truncate_with_ties(max_nodes.asked, max_nodes.most);
-            Ok(SandwichResponse {
-                self_: weights.flat,
-                total: weights.cum,
-                unit,
-                callers: Some(wire_tree(&querier, &held, &callers)?),
-                callees: Some(wire_tree(&querier, &held, &callees)?),
-                warnings: held.warnings(),
-            })
-        })
-        .await?
-    }
-
-    /// Returns the tree below a node.
-    pub async fn subtree(
-        &self,
-        reader: &QueryContext,
-        request: SubtreeRequest,
-    ) -> Result<SubtreeResponse, Status> {
-        self.run_cached(reader, "Subtree", request, |request| self.compute_subtree(reader, request)).await
-    }
-
-    async fn compute_subtree(
-        &self,
-        reader: &QueryContext,
-        request: SubtreeRequest,
-    ) -> Result<SubtreeResponse, Status> {
-        let SubtreeRequest { query, path, skip, max_nodes, max_other_ppm } = request;
-        let asked = parse_query(self, query, "query").await?;
-        let path = validate::parse_call_site(path)?;
-        let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &self.limits(reader))?;
-        let unit = asked.unit();
-        // Sources may omit stacks outside the path.
-        let mut stacks = asked.stacks;
-        if stacks.filter.call_site.is_empty() {
-            stacks.filter.call_site.clone_from(&path);
+async fn compute_sandwich(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SandwichRequest,
+) -> Result<SandwichResponse, Status> {
+    let SandwichRequest { query, function, depth, max_nodes } = request;
+    let asked = parse_query(executor, query, "query").await?;
+    let function = require_function(function)?;
+    let max_nodes = validate::parse_max_nodes(Some(max_nodes), &executor.limits(reader))?;
+    // The level of the function itself is added to the depth later, without an overflow.
+    let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
+    let unit = asked.unit();
+    let whole = full_tree(executor, reader, asked.selection, asked.stacks).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor.render_on_pool(reader, move || {
+        let frames = SandwichView::count_visited_frames(&whole, &function, depth);
+        if frames > MAX_CALLER_FRAMES {
+            return Err(invalid_argument(format!(
+                "callers of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; reduce the depth or narrow the time range"
+            )));
         }
-        let whole = self.full_tree(reader, asked.selection, stacks).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+        job_executor.reserve_memory(&held, frames * CALLER_FRAME_BYTES)?;
+        let SandwichView { mut callers, mut callees } = SandwichView::from_tree(&whole, &function, depth);
+        let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
+        let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
+        callers.truncate_with_ties(max_nodes.asked, max_nodes.most);
+        callees.truncate_with_ties(max_nodes.asked, max_nodes.most);
+        Ok(SandwichResponse {
+            self_: weights.flat,
+            total: weights.cum,
+            unit,
+            callers: Some(wire_tree(&job_executor, &held, &callers)?),
+            callees: Some(wire_tree(&job_executor, &held, &callees)?),
+            warnings: held.warnings(),
+        })
+    })
+    .await?
+}
+
+pub(crate) async fn subtree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SubtreeRequest,
+) -> Result<SubtreeResponse, Status> {
+    run_cached(executor, reader, "Subtree", request, |request| compute_subtree(executor, reader, request))
+        .await
+}
+
+async fn compute_subtree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SubtreeRequest,
+) -> Result<SubtreeResponse, Status> {
+    let SubtreeRequest { query, path, skip, max_nodes, max_other_ppm } = request;
+    let asked = parse_query(executor, query, "query").await?;
+    let path = validate::parse_call_site(path)?;
+    let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &executor.limits(reader))?;
+    let unit = asked.unit();
+    // Sources may omit stacks outside the path.
+    let mut stacks = asked.stacks;
+    if stacks.filter.call_site.is_empty() {
+        stacks.filter.call_site.clone_from(&path);
+    }
+    let whole = full_tree(executor, reader, asked.selection, stacks).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let Some(node) = whole.find(&path) else {
                 return Ok(SubtreeResponse { unit, warnings: held.warnings(), ..SubtreeResponse::default() });
             };
@@ -104,11 +107,10 @@ impl Querier {
                 total: node.total,
                 unit,
                 callees: u64::from(node.child_count),
-                tree: Some(wire_tree(&querier, &held, &branch)?),
+                tree: Some(wire_tree(&job_executor, &held, &branch)?),
                 other: branch.truncated_total(),
                 warnings: held.warnings(),
             })
         })
         .await?
-    }
 }

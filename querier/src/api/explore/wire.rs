@@ -7,19 +7,21 @@ use athanor_proto::athanor::v1::{Page, Query, Tree as WireTree, TreeNode};
 use athanor_proto::types::v1::LabelPair;
 
 use super::{ExploreQuery, PageRange};
-use crate::api::merge::TREE_NODE_BYTES;
+use crate::QueryContext;
+use crate::api::merge::{TREE_NODE_BYTES, parse_stacks};
+use crate::api::selection::parse_selection;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, invalid_argument};
-use crate::{Querier, QueryContext};
 
 pub(super) async fn parse_query(
-    querier: &Querier,
+    executor: &QueryExecutor,
     query: Option<Query>,
     name: &str,
 ) -> Result<ExploreQuery, Status> {
     let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set {name}")))?;
     let Query { start, end, .. } = query;
-    let selection = querier.selection(&query.profile_type, &query.selector, start, end).await?;
-    let stacks = querier.stacks_of(query.stack_trace_selector).await?;
+    let selection = parse_selection(executor, &query.profile_type, &query.selector, start, end).await?;
+    let stacks = parse_stacks(executor, query.stack_trace_selector).await?;
     if stacks.pgo.is_some() {
         return Err(invalid_argument(format!(
             "{name} has go_pgo, which formats profiles for a compiler; remove go_pgo"
@@ -40,9 +42,13 @@ pub(super) fn visible_labels(labels: &Labels, reader: &QueryContext) -> Vec<Labe
 }
 
 /// Converts a tree to its wire form, after reserving memory for it.
-pub(super) fn wire_tree(querier: &Querier, reader: &QueryContext, tree: &Tree) -> Result<WireTree, Status> {
+pub(super) fn wire_tree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    tree: &Tree,
+) -> Result<WireTree, Status> {
     let texts: usize = tree.names().iter().map(|name| size_of::<String>() + name.len()).sum();
-    querier.reserve_memory(reader, texts + tree.nodes().len() * TREE_NODE_BYTES)?;
+    executor.reserve_memory(reader, texts + tree.nodes().len() * TREE_NODE_BYTES)?;
     let mut names: Vec<String> = tree.names().iter().map(|name| name.to_string()).collect();
     let other = names.len() as u32;
     if tree.nodes().iter().any(|node| node.other) {

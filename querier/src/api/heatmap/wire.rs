@@ -7,64 +7,66 @@ use athanor_proto::querier::v1::{
 use athanor_proto::types::v1::{Exemplar, ExemplarType, HeatmapSeries, HeatmapSlot};
 use athanor_query::{HeatmapValue, HeatmapValueKey};
 
-use super::{HeatmapColumn, HeatmapRowSpacing, HeatmapSeriesResult, MAX_HEATMAP_ROWS, SelectHeatmapParams};
+use super::{
+    HeatmapColumn, HeatmapRowSpacing, HeatmapSeriesResult, MAX_HEATMAP_ROWS, SelectHeatmapParams, heatmap,
+};
+use crate::QueryContext;
 use crate::api::points::{group_labels, other_labels};
+use crate::api::selection::parse_selection;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
-use crate::{Querier, QueryContext};
 
-impl Querier {
-    /// Returns the number of profiles or spans by time and by value.
-    pub async fn select_heatmap(
-        &self,
-        reader: &QueryContext,
-        request: SelectHeatmapRequest,
-    ) -> Result<SelectHeatmapResponse, Status> {
-        self.run_cached(reader, "SelectHeatmap", request, |request| self.heatmap_of(reader, request)).await
+pub(crate) async fn select_heatmap(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectHeatmapRequest,
+) -> Result<SelectHeatmapResponse, Status> {
+    run_cached(executor, reader, "SelectHeatmap", request, |request| heatmap_of(executor, reader, request))
+        .await
+}
+
+async fn heatmap_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectHeatmapRequest,
+) -> Result<SelectHeatmapResponse, Status> {
+    let SelectHeatmapRequest { start, end, group_by, limit, .. } = request;
+    let selection =
+        parse_selection(executor, &request.profile_type_id, &request.label_selector, start, end).await?;
+    validate::check_labels(&group_by)?;
+    let step = validate::parse_step(request.step)?;
+    if start == end {
+        return Err(invalid_argument("time range of a heatmap is empty; set end after start"));
     }
-
-    async fn heatmap_of(
-        &self,
-        reader: &QueryContext,
-        request: SelectHeatmapRequest,
-    ) -> Result<SelectHeatmapResponse, Status> {
-        let SelectHeatmapRequest { start, end, group_by, limit, .. } = request;
-        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        validate::check_labels(&group_by)?;
-        let step = validate::parse_step(request.step)?;
-        if start == end {
-            return Err(invalid_argument("time range of a heatmap is empty; set end after start"));
+    let exemplars = ExemplarType::try_from(request.exemplar_type).unwrap_or_default();
+    let spans = match (HeatmapQueryType::try_from(request.query_type).unwrap_or_default(), exemplars) {
+        (HeatmapQueryType::Unspecified, _) => {
+            return Err(invalid_argument("heatmap has no query type; request individual profiles or spans"));
         }
-        let exemplars = ExemplarType::try_from(request.exemplar_type).unwrap_or_default();
-        let spans = match (HeatmapQueryType::try_from(request.query_type).unwrap_or_default(), exemplars) {
-            (HeatmapQueryType::Unspecified, _) => {
-                return Err(invalid_argument(
-                    "heatmap has no query type; request individual profiles or spans",
-                ));
-            }
-            (HeatmapQueryType::Individual, ExemplarType::Span)
-            | (HeatmapQueryType::Span, ExemplarType::Individual) => {
-                return Err(invalid_argument(
-                    "exemplar type of the heatmap differs from its query type; use individual or span for both",
-                ));
-            }
-            (of, _) => of == HeatmapQueryType::Span,
-        };
-        let exemplars = matches!(exemplars, ExemplarType::Individual | ExemplarType::Span);
-        let spacing = match HeatmapRows::try_from(request.rows).unwrap_or_default() {
-            HeatmapRows::Linear => HeatmapRowSpacing::Linear,
-            HeatmapRows::Quantile => HeatmapRowSpacing::Quantile,
-        };
-        let group = group_by.clone();
-        let limit = validate::parse_limit(limit);
-        let asked =
-            SelectHeatmapParams { selection, start, end, step, group_by, spans, exemplars, limit, spacing };
-        let (edges, series) = self.heatmap(reader, asked).await?;
-        let slots: usize = series.iter().map(|of| of.columns.len()).sum();
-        self.reserve_memory(reader, slots * MAX_HEATMAP_ROWS * size_of::<(f64, i32)>() * 2)?;
-        let series = self
-            .render_on_pool(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
-        Ok(SelectHeatmapResponse { series: series.await?, warnings: reader.warnings() })
-    }
+        (HeatmapQueryType::Individual, ExemplarType::Span)
+        | (HeatmapQueryType::Span, ExemplarType::Individual) => {
+            return Err(invalid_argument(
+                "exemplar type of the heatmap differs from its query type; use individual or span for both",
+            ));
+        }
+        (of, _) => of == HeatmapQueryType::Span,
+    };
+    let exemplars = matches!(exemplars, ExemplarType::Individual | ExemplarType::Span);
+    let spacing = match HeatmapRows::try_from(request.rows).unwrap_or_default() {
+        HeatmapRows::Linear => HeatmapRowSpacing::Linear,
+        HeatmapRows::Quantile => HeatmapRowSpacing::Quantile,
+    };
+    let group = group_by.clone();
+    let limit = validate::parse_limit(limit);
+    let asked =
+        SelectHeatmapParams { selection, start, end, step, group_by, spans, exemplars, limit, spacing };
+    let (edges, series) = heatmap(executor, reader, asked).await?;
+    let slots: usize = series.iter().map(|of| of.columns.len()).sum();
+    executor.reserve_memory(reader, slots * MAX_HEATMAP_ROWS * size_of::<(f64, i32)>() * 2)?;
+    let series = executor
+        .render_on_pool(reader, move || series.into_iter().map(|of| wire(of, &edges, &group)).collect());
+    Ok(SelectHeatmapResponse { series: series.await?, warnings: reader.warnings() })
 }
 
 fn wire(of: HeatmapSeriesResult, edges: &[f64], group_by: &[String]) -> HeatmapSeries {

@@ -10,8 +10,9 @@ use athanor_proto::querier::v1::{
     FunctionDiffRow, FunctionStats, FunctionTable, FunctionTableDiff, ProfileFormatOptions,
 };
 
+use crate::QueryContext;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::invalid_argument;
-use crate::{Querier, QueryContext};
 
 /// Bytes of a row beside its name, in memory and as text.
 const ROW_BYTES: usize = 192;
@@ -31,39 +32,41 @@ pub(super) fn row_limit(
     Ok([max_nodes.and_then(positive), positive(limit)].into_iter().flatten().min())
 }
 
-impl Querier {
-    /// Returns the heaviest functions of a whole tree.
-    pub(super) async fn function_table(
-        &self,
-        reader: &QueryContext,
-        tree: Tree,
-        limit: Option<usize>,
-    ) -> Result<FunctionTable, Status> {
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+/// Returns the heaviest functions of a whole tree.
+pub(super) async fn function_table(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    tree: Tree,
+    limit: Option<usize>,
+) -> Result<FunctionTable, Status> {
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let mut functions = function_weights(&tree);
             let total_functions = functions.len() as i64;
             // Functions are sorted by name already, and the sort is stable.
             functions.sort_by_key(|(_, weights)| Reverse(rank(&[*weights])));
             functions.truncate(limit.unwrap_or(usize::MAX));
-            querier.reserve_memory(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
+            job_executor
+                .reserve_memory(&held, functions.iter().map(|(name, _)| ROW_BYTES + name.len()).sum())?;
             let functions = functions.into_iter().map(|(name, weights)| stats(name, weights)).collect();
             Ok(FunctionTable { total: tree.total(), total_functions, functions })
         })
         .await?
-    }
+}
 
-    /// Returns the heaviest functions of two whole trees. The limit applies after both are joined.
-    pub(super) async fn function_table_diff(
-        &self,
-        reader: &QueryContext,
-        sides: [Tree; 2],
-        limit: Option<usize>,
-    ) -> Result<FunctionTableDiff, Status> {
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+/// Returns the heaviest functions of two whole trees. The limit applies after both are joined.
+pub(super) async fn function_table_diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    sides: [Tree; 2],
+    limit: Option<usize>,
+) -> Result<FunctionTableDiff, Status> {
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let mut joined: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
             for (side, tree) in sides.iter().enumerate() {
                 let weighed = function_weights(tree).into_iter();
@@ -73,7 +76,7 @@ impl Querier {
             let mut functions: Vec<(&str, [FunctionWeights; 2])> = joined.into_iter().collect();
             functions.sort_by_key(|(_, weights)| Reverse(rank(weights)));
             functions.truncate(limit.unwrap_or(usize::MAX));
-            querier.reserve_memory(
+            job_executor.reserve_memory(
                 &held,
                 functions.iter().map(|(name, _)| 3 * (ROW_BYTES + name.len())).sum(),
             )?;
@@ -98,7 +101,6 @@ impl Querier {
             })
         })
         .await?
-    }
 }
 
 /// Returns the sort key of a function: its largest self value, then its largest total.

@@ -9,50 +9,49 @@ use athanor_profile::analysis::top_table::function_weights;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::{Sandwich as WireSandwich, SandwichNode, SandwichTree};
 
+use crate::QueryContext;
 use crate::api::explore::MAX_CALLER_FRAMES;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{NodeLimit, invalid_argument};
-use crate::{Querier, QueryContext};
 
 /// Bytes of a frame while a half is built.
 const FRAME_BYTES: usize = 80;
 /// Bytes of a node, in memory and as text.
 const NODE_BYTES: usize = 160;
 
-impl Querier {
-    /// Returns everything around all occurrences of a function. Each half has at most the given number of
-    /// nodes.
-    pub(super) async fn sandwich_of(
-        &self,
-        reader: &QueryContext,
-        whole: Tree,
-        function: String,
-        max_nodes: NodeLimit,
-    ) -> Result<WireSandwich, Status> {
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
-            let frames = SandwichView::count_visited_frames_of_all(&whole, &function);
-            if frames > MAX_CALLER_FRAMES {
-                return Err(invalid_argument(format!(
-                    "callers and callees of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; narrow the time range"
-                )));
-            }
-            querier.reserve_memory(&held, frames * FRAME_BYTES)?;
-            let SandwichView { mut callers, mut callees } = SandwichView::from_all_occurrences(&whole, &function);
-            let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
-            let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
-            max_nodes.truncate_exactly(&mut callers);
-            max_nodes.truncate_exactly(&mut callees);
-            let names: usize = [&callers, &callees].into_iter().flat_map(|tree| tree.names()).map(|name| name.len()).sum();
-            querier.reserve_memory(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
-            let mut names = SandwichNameTable::default();
-            let callers = half(&callers, false, &mut names);
-            let callees = half(&callees, true, &mut names);
-            let names = names.names;
-            Ok(WireSandwich { names, total: weights.cum, self_: weights.flat, callers, callees })
-        })
-        .await?
-    }
+/// Returns everything around all occurrences of a function. Each half has at most the given number of
+/// nodes.
+pub(super) async fn sandwich_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    whole: Tree,
+    function: String,
+    max_nodes: NodeLimit,
+) -> Result<WireSandwich, Status> {
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor.render_on_pool(reader, move || {
+        let frames = SandwichView::count_visited_frames_of_all(&whole, &function);
+        if frames > MAX_CALLER_FRAMES {
+            return Err(invalid_argument(format!(
+                "callers and callees of the function have {frames} frames, the limit is {MAX_CALLER_FRAMES}; narrow the time range"
+            )));
+        }
+        job_executor.reserve_memory(&held, frames * FRAME_BYTES)?;
+        let SandwichView { mut callers, mut callees } = SandwichView::from_all_occurrences(&whole, &function);
+        let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
+        let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
+        max_nodes.truncate_exactly(&mut callers);
+        max_nodes.truncate_exactly(&mut callees);
+        let names: usize = [&callers, &callees].into_iter().flat_map(|tree| tree.names()).map(|name| name.len()).sum();
+        job_executor.reserve_memory(&held, names + (callers.nodes().len() + callees.nodes().len()) * NODE_BYTES)?;
+        let mut names = SandwichNameTable::default();
+        let callers = half(&callers, false, &mut names);
+        let callees = half(&callees, true, &mut names);
+        let names = names.names;
+        Ok(WireSandwich { names, total: weights.cum, self_: weights.flat, callers, callees })
+    })
+    .await?
 }
 
 /// Table of the distinct names of both halves, in order of first use.

@@ -15,10 +15,14 @@ use athanor_proto::types::v1::{GoPgo as WireGoPgo, StackTraceSelector};
 use athanor_query::{FrameFilter, FramePatterns, GoPgoOptions, MergedProfile, ProfileSelection, StackFilter};
 use prost::Message;
 
-use super::functions::row_limit;
-use super::{CallGraphStyle, StackOptions, merged_header, tree_bytes};
+use super::functions::{function_table, function_table_diff, row_limit};
+use super::sandwich::sandwich_of;
+use super::{CallGraphStyle, StackOptions, call_graph, full_tree, merged_header, merged_stacks, tree_bytes};
+use crate::QueryContext;
+use crate::api::selection::parse_selection;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, NodeLimit, invalid_argument};
-use crate::{Querier, QueryContext};
 
 fn stacks_of(selector: StackTraceSelector) -> Result<StackOptions, Status> {
     let StackTraceSelector { call_site, go_pgo, frame_filter } = selector;
@@ -68,288 +72,283 @@ fn format_of(number: i32) -> Result<ProfileFormat, Status> {
     }
 }
 
-impl Querier {
-    /// Returns the stack options of a selector. Without a selector all stacks count in their original form.
-    pub(crate) async fn stacks_of(
-        &self,
-        selector: Option<StackTraceSelector>,
-    ) -> Result<StackOptions, Status> {
-        match selector {
-            // The regular expressions are compiled, and each may take a while.
-            Some(selector) if selector.frame_filter.is_some() => {
-                self.parse_on_pool(move || stacks_of(selector)).await?
-            }
-            Some(selector) => stacks_of(selector),
-            None => Ok(StackOptions::default()),
+/// Returns the stack options of a selector. Without a selector all stacks count in their original form.
+pub(crate) async fn parse_stacks(
+    executor: &QueryExecutor,
+    selector: Option<StackTraceSelector>,
+) -> Result<StackOptions, Status> {
+    match selector {
+        // The regular expressions are compiled, and each may take a while.
+        Some(selector) if selector.frame_filter.is_some() => {
+            executor.parse_on_pool(move || stacks_of(selector)).await?
         }
+        Some(selector) => stacks_of(selector),
+        None => Ok(StackOptions::default()),
     }
+}
 
-    /// Validates a request for merged stacks.
-    pub(crate) async fn parse_stacktraces_request(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeStacktracesRequest,
-    ) -> Result<MergeStacktracesParams, Status> {
-        let SelectMergeStacktracesRequest { start, end, max_nodes, max_other_ppm, .. } = request;
-        let mut selection =
-            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
-        let max_nodes = validate::parse_node_limit(max_nodes, max_other_ppm, &self.limits(reader))?;
-        selection.requests =
-            validate::parse_request_filter(&request.span_selector, &request.trace_id_selector)?;
-        selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
-        let stacks = self.stacks_of(request.stack_trace_selector).await?;
-        let format = format_of(request.format)?;
-        let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?;
-        let sandwich_function = request.sandwich_function.filter(|function| !function.is_empty());
-        if format == ProfileFormat::Sandwich && sandwich_function.is_none() {
-            return Err(invalid_argument(
-                "sandwich has no function; set sandwichFunction to the function name",
-            ));
-        }
-        Ok(MergeStacktracesParams {
-            selection,
-            stacks,
-            max_nodes,
-            is_cut,
-            end,
-            format,
-            row_limit,
-            sandwich_function,
-        })
+/// Validates a request for merged stacks.
+pub(crate) async fn parse_stacktraces_request(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeStacktracesRequest,
+) -> Result<MergeStacktracesParams, Status> {
+    let SelectMergeStacktracesRequest { start, end, max_nodes, max_other_ppm, .. } = request;
+    let mut selection =
+        parse_selection(executor, &request.profile_type_id, &request.label_selector, start, end).await?;
+    let is_cut = max_nodes.is_some_and(|nodes| nodes > 0);
+    let max_nodes = validate::parse_node_limit(max_nodes, max_other_ppm, &executor.limits(reader))?;
+    selection.requests = validate::parse_request_filter(&request.span_selector, &request.trace_id_selector)?;
+    selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
+    let stacks = parse_stacks(executor, request.stack_trace_selector).await?;
+    let format = format_of(request.format)?;
+    let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?;
+    let sandwich_function = request.sandwich_function.filter(|function| !function.is_empty());
+    if format == ProfileFormat::Sandwich && sandwich_function.is_none() {
+        return Err(invalid_argument("sandwich has no function; set sandwichFunction to the function name"));
     }
+    Ok(MergeStacktracesParams {
+        selection,
+        stacks,
+        max_nodes,
+        is_cut,
+        end,
+        format,
+        row_limit,
+        sandwich_function,
+    })
+}
 
-    /// Returns merged stacks in the requested format.
-    pub(crate) async fn merge_stacktraces(
-        &self,
-        reader: &QueryContext,
-        stacks: MergeStacktracesParams,
-    ) -> Result<SelectMergeStacktracesResponse, Status> {
-        let MergeStacktracesParams {
-            selection,
-            stacks,
-            max_nodes,
-            is_cut,
-            end,
-            format,
-            row_limit,
-            sandwich_function,
-        } = stacks;
-        let mut response = SelectMergeStacktracesResponse::default();
-        if format == ProfileFormat::Pprof {
-            let cut = is_cut.then_some(max_nodes);
-            let profile = self.build_pprof(reader, selection, stacks, cut, end).await?;
-            response.pprof = Some(PprofProfile { profile: Some(profile) });
-            response.warnings = reader.warnings();
-            return Ok(response);
-        }
-        if format == ProfileFormat::Dot {
-            let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
-            let graph = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(Some(max_nodes)) };
-            response.dot = self.call_graph(reader, selection, stacks, graph).await?;
-            response.warnings = reader.warnings();
-            return Ok(response);
-        }
-        let tree = self.full_tree(reader, selection, stacks).await?;
+/// Returns merged stacks in the requested format.
+pub(crate) async fn merge_stacktraces(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    stacks: MergeStacktracesParams,
+) -> Result<SelectMergeStacktracesResponse, Status> {
+    let MergeStacktracesParams {
+        selection,
+        stacks,
+        max_nodes,
+        is_cut,
+        end,
+        format,
+        row_limit,
+        sandwich_function,
+    } = stacks;
+    let mut response = SelectMergeStacktracesResponse::default();
+    if format == ProfileFormat::Pprof {
+        let cut = is_cut.then_some(max_nodes);
+        let profile = build_pprof(executor, reader, selection, stacks, cut, end).await?;
+        response.pprof = Some(PprofProfile { profile: Some(profile) });
         response.warnings = reader.warnings();
-        match format {
-            ProfileFormat::Functions => {
-                response.functions = Some(self.function_table(reader, tree, row_limit).await?);
-            }
-            ProfileFormat::Sandwich => {
-                let function = sandwich_function.unwrap_or_default();
-                response.sandwich = Some(self.sandwich_of(reader, tree, function, max_nodes).await?);
-            }
-            ProfileFormat::Tree => {
-                let tree = self.truncate_tree(reader, tree, max_nodes).await?;
-                // Each encoded node contains its name.
-                self.reserve_memory(reader, tree_bytes::estimate_encoded_bytes(&tree))?;
-                response.tree =
-                    self.render_on_pool(reader, move || tree_bytes::encode_tree(&tree)).await?.into();
-            }
-            _ => {
-                let tree = self.truncate_tree(reader, tree, max_nodes).await?;
-                self.reserve_memory(reader, tree.nodes().len() * TREE_NODE_BYTES)?;
-                response.flamegraph = Some(self.render_on_pool(reader, move || flame_graph(&tree)).await?);
-            }
-        }
-        Ok(response)
+        return Ok(response);
     }
+    if format == ProfileFormat::Dot {
+        let unit = selection.profile_type.as_ref().map_or(String::new(), |of| of.value.unit.clone());
+        let graph = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(Some(max_nodes)) };
+        response.dot = call_graph(executor, reader, selection, stacks, graph).await?;
+        response.warnings = reader.warnings();
+        return Ok(response);
+    }
+    let tree = full_tree(executor, reader, selection, stacks).await?;
+    response.warnings = reader.warnings();
+    match format {
+        ProfileFormat::Functions => {
+            response.functions = Some(function_table(executor, reader, tree, row_limit).await?);
+        }
+        ProfileFormat::Sandwich => {
+            let function = sandwich_function.unwrap_or_default();
+            response.sandwich = Some(sandwich_of(executor, reader, tree, function, max_nodes).await?);
+        }
+        ProfileFormat::Tree => {
+            let tree = truncate_tree(executor, reader, tree, max_nodes).await?;
+            // Each encoded node contains its name.
+            executor.reserve_memory(reader, tree_bytes::estimate_encoded_bytes(&tree))?;
+            response.tree =
+                executor.render_on_pool(reader, move || tree_bytes::encode_tree(&tree)).await?.into();
+        }
+        _ => {
+            let tree = truncate_tree(executor, reader, tree, max_nodes).await?;
+            executor.reserve_memory(reader, tree.nodes().len() * TREE_NODE_BYTES)?;
+            response.flamegraph = Some(executor.render_on_pool(reader, move || flame_graph(&tree)).await?);
+        }
+    }
+    Ok(response)
+}
 
-    /// Truncates a tree to its node limit.
-    pub(crate) async fn truncate_tree(
-        &self,
-        reader: &QueryContext,
-        mut tree: Tree,
-        max_nodes: NodeLimit,
-    ) -> Result<Tree, Status> {
-        self.render_on_pool(reader, move || {
+/// Truncates a tree to its node limit.
+pub(crate) async fn truncate_tree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    mut tree: Tree,
+    max_nodes: NodeLimit,
+) -> Result<Tree, Status> {
+    executor
+        .render_on_pool(reader, move || {
             max_nodes.truncate(&mut tree);
             tree
         })
         .await
-    }
+}
 
-    /// Returns merged stacks as a truncated tree, for rendering by the caller.
-    pub async fn merged_tree(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeStacktracesRequest,
-    ) -> Result<Tree, Status> {
-        let MergeStacktracesParams { selection, stacks, max_nodes, .. } =
-            self.parse_stacktraces_request(reader, request).await?;
-        let tree = self.full_tree(reader, selection, stacks).await?;
-        self.truncate_tree(reader, tree, max_nodes).await
-    }
+pub(crate) async fn merged_tree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeStacktracesRequest,
+) -> Result<Tree, Status> {
+    let MergeStacktracesParams { selection, stacks, max_nodes, .. } =
+        parse_stacktraces_request(executor, reader, request).await?;
+    let tree = full_tree(executor, reader, selection, stacks).await?;
+    truncate_tree(executor, reader, tree, max_nodes).await
+}
 
-    /// Returns merged stacks of the named spans, or of all samples if the request names none.
-    pub async fn select_merge_span_profile(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeSpanProfileRequest,
-    ) -> Result<SelectMergeSpanProfileResponse, Status> {
-        self.run_cached(reader, "SelectMergeSpanProfile", request, |request| {
-            self.merged_spans(reader, request)
-        })
-        .await
-    }
+pub(crate) async fn select_merge_span_profile(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeSpanProfileRequest,
+) -> Result<SelectMergeSpanProfileResponse, Status> {
+    run_cached(executor, reader, "SelectMergeSpanProfile", request, |request| {
+        merged_spans(executor, reader, request)
+    })
+    .await
+}
 
-    async fn merged_spans(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeSpanProfileRequest,
-    ) -> Result<SelectMergeSpanProfileResponse, Status> {
-        let format = match format_of(request.format)? {
-            ProfileFormat::Functions | ProfileFormat::Sandwich => {
-                return Err(Status::new(
-                    ErrorCode::Unimplemented,
-                    "format of merged spans is PROFILE_FORMAT_FUNCTIONS or _SANDWICH, only _FLAMEGRAPH and _TREE are \
-                     supported; use SelectMergeStacktraces with spanSelector",
-                ));
-            }
-            ProfileFormat::Tree => ProfileFormat::Tree,
-            _ => ProfileFormat::Flamegraph,
-        };
-        let stacks = SelectMergeStacktracesRequest {
-            profile_type_id: request.profile_type_id,
-            label_selector: request.label_selector,
-            start: request.start,
-            end: request.end,
-            max_nodes: request.max_nodes,
-            format: format as i32,
-            span_selector: request.span_selector,
-            ..SelectMergeStacktracesRequest::default()
-        };
-        let merged =
-            self.merge_stacktraces(reader, self.parse_stacktraces_request(reader, stacks).await?).await?;
-        let SelectMergeStacktracesResponse { flamegraph, tree, warnings, .. } = merged;
-        Ok(SelectMergeSpanProfileResponse { flamegraph, tree, warnings })
-    }
-
-    /// Returns merged stacks as pprof. They are truncated only if the request demands it.
-    pub async fn select_merge_profile(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeProfileRequest,
-    ) -> Result<Profile, Status> {
-        self.run_cached(reader, "SelectMergeProfile", request, |request| self.merged_profile(reader, request))
-            .await
-    }
-
-    async fn merged_profile(
-        &self,
-        reader: &QueryContext,
-        request: SelectMergeProfileRequest,
-    ) -> Result<Profile, Status> {
-        let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
-        let mut selection =
-            self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        selection.requests = validate::parse_request_filter(&[], &request.trace_id_selector)?;
-        selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
-        let stacks = self.stacks_of(request.stack_trace_selector).await?;
-        let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
-        let most = self.limits(reader).max_flamegraph_nodes_max as usize;
-        let cut = asked.map(|asked| NodeLimit::with_count(asked, most));
-        self.build_pprof(reader, selection, stacks, cut, end).await
-    }
-
-    async fn build_pprof(
-        &self,
-        reader: &QueryContext,
-        selection: ProfileSelection,
-        stacks: StackOptions,
-        cut: Option<NodeLimit>,
-        end: i64,
-    ) -> Result<Profile, Status> {
-        let profile_type = selection.profile_type.clone().unwrap_or_default();
-        let mut merged = self.merged_stacks(reader, selection, stacks).await?;
-        let header = merged_header(reader, &profile_type, end.saturating_mul(validate::NANOS_PER_MILLI));
-        let cut = move || {
-            if let Some(NodeLimit { asked, most, .. }) = cut {
-                merged.truncate(asked, most);
-            }
-            let frames = merged.frames();
-            (merged, frames)
-        };
-        let (merged, frames) = self.render_on_pool(reader, cut).await?;
-        // The encoded stacks repeat frames that the tree shares.
-        self.reserve_memory(reader, frames * STACK_FRAME_BYTES)?;
-        self.render_on_pool(reader, move || to_wire(merged, header)).await?
-    }
-
-    /// Compares two selections. Both sides are truncated to the same nodes.
-    pub async fn diff(&self, reader: &QueryContext, request: DiffRequest) -> Result<DiffResponse, Status> {
-        self.run_cached(reader, "Diff", request, |request| self.compute_diff(reader, request)).await
-    }
-
-    async fn compute_diff(
-        &self,
-        reader: &QueryContext,
-        request: DiffRequest,
-    ) -> Result<DiffResponse, Status> {
-        let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
-            let request =
-                side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set {name}")))?;
-            self.parse_stacktraces_request(reader, request).await
-        };
-        let left = side(request.left, "left").await?;
-        let right = side(request.right, "right").await?;
-        let formats = [format_of(request.format)?, left.format, right.format];
-        let format =
-            formats.into_iter().find(|format| *format != ProfileFormat::Unspecified).unwrap_or_default();
-        let is_supported = matches!(
-            format,
-            ProfileFormat::Unspecified | ProfileFormat::Flamegraph | ProfileFormat::Functions
-        );
-        if !is_supported {
+async fn merged_spans(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeSpanProfileRequest,
+) -> Result<SelectMergeSpanProfileResponse, Status> {
+    let format = match format_of(request.format)? {
+        ProfileFormat::Functions | ProfileFormat::Sandwich => {
             return Err(Status::new(
                 ErrorCode::Unimplemented,
-                "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; use one of these, or use \
-                 SelectMergeStacktraces for each side",
+                "format of merged spans is PROFILE_FORMAT_FUNCTIONS or _SANDWICH, only _FLAMEGRAPH and _TREE are \
+                 supported; use SelectMergeStacktraces with spanSelector",
             ));
         }
-        let row_limit = row_limit(request.max_nodes, request.format_options.as_ref())?
-            .or(left.row_limit)
-            .or(right.row_limit);
-        let max_nodes = match request.max_nodes.filter(|nodes| *nodes != 0) {
-            Some(_) => validate::parse_max_nodes(request.max_nodes, &self.limits(reader))?,
-            None if right.max_nodes.asked < left.max_nodes.asked => right.max_nodes,
-            None => left.max_nodes,
-        };
-        let (left, right) = futures::try_join!(
-            self.full_tree(reader, left.selection, left.stacks),
-            self.full_tree(reader, right.selection, right.stacks),
-        )?;
-        let mut response = DiffResponse { warnings: reader.warnings(), ..DiffResponse::default() };
-        if format == ProfileFormat::Functions {
-            response.functions = Some(self.function_table_diff(reader, [left, right], row_limit).await?);
-            return Ok(response);
+        ProfileFormat::Tree => ProfileFormat::Tree,
+        _ => ProfileFormat::Flamegraph,
+    };
+    let stacks = SelectMergeStacktracesRequest {
+        profile_type_id: request.profile_type_id,
+        label_selector: request.label_selector,
+        start: request.start,
+        end: request.end,
+        max_nodes: request.max_nodes,
+        format: format as i32,
+        span_selector: request.span_selector,
+        ..SelectMergeStacktracesRequest::default()
+    };
+    let merged =
+        merge_stacktraces(executor, reader, parse_stacktraces_request(executor, reader, stacks).await?)
+            .await?;
+    let SelectMergeStacktracesResponse { flamegraph, tree, warnings, .. } = merged;
+    Ok(SelectMergeSpanProfileResponse { flamegraph, tree, warnings })
+}
+
+pub(crate) async fn select_merge_profile(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeProfileRequest,
+) -> Result<Profile, Status> {
+    run_cached(executor, reader, "SelectMergeProfile", request, |request| {
+        merged_profile(executor, reader, request)
+    })
+    .await
+}
+
+async fn merged_profile(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectMergeProfileRequest,
+) -> Result<Profile, Status> {
+    let SelectMergeProfileRequest { start, end, max_nodes, .. } = request;
+    let mut selection =
+        parse_selection(executor, &request.profile_type_id, &request.label_selector, start, end).await?;
+    selection.requests = validate::parse_request_filter(&[], &request.trace_id_selector)?;
+    selection.profiles = validate::parse_profile_ids(&request.profile_id_selector)?;
+    let stacks = parse_stacks(executor, request.stack_trace_selector).await?;
+    let asked = max_nodes.and_then(|nodes| usize::try_from(nodes).ok()).filter(|nodes| *nodes > 0);
+    let most = executor.limits(reader).max_flamegraph_nodes_max as usize;
+    let cut = asked.map(|asked| NodeLimit::with_count(asked, most));
+    build_pprof(executor, reader, selection, stacks, cut, end).await
+}
+
+async fn build_pprof(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    stacks: StackOptions,
+    cut: Option<NodeLimit>,
+    end: i64,
+) -> Result<Profile, Status> {
+    let profile_type = selection.profile_type.clone().unwrap_or_default();
+    let mut merged = merged_stacks(executor, reader, selection, stacks).await?;
+    let header = merged_header(reader, &profile_type, end.saturating_mul(validate::NANOS_PER_MILLI));
+    let cut = move || {
+        if let Some(NodeLimit { asked, most, .. }) = cut {
+            merged.truncate(asked, most);
         }
-        self.reserve_memory(reader, (left.nodes().len() + right.nodes().len()) * TREE_NODE_BYTES)?;
-        response.flamegraph =
-            Some(self.render_on_pool(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?);
-        Ok(response)
+        let frames = merged.frames();
+        (merged, frames)
+    };
+    let (merged, frames) = executor.render_on_pool(reader, cut).await?;
+    // The encoded stacks repeat frames that the tree shares.
+    executor.reserve_memory(reader, frames * STACK_FRAME_BYTES)?;
+    executor.render_on_pool(reader, move || to_wire(merged, header)).await?
+}
+
+pub(crate) async fn diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: DiffRequest,
+) -> Result<DiffResponse, Status> {
+    run_cached(executor, reader, "Diff", request, |request| compute_diff(executor, reader, request)).await
+}
+
+async fn compute_diff(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: DiffRequest,
+) -> Result<DiffResponse, Status> {
+    let side = async |side: Option<SelectMergeStacktracesRequest>, name: &str| {
+        let request =
+            side.ok_or_else(|| invalid_argument(format!("request has no {name} side; set {name}")))?;
+        parse_stacktraces_request(executor, reader, request).await
+    };
+    let left = side(request.left, "left").await?;
+    let right = side(request.right, "right").await?;
+    let formats = [format_of(request.format)?, left.format, right.format];
+    let format = formats.into_iter().find(|format| *format != ProfileFormat::Unspecified).unwrap_or_default();
+    let is_supported =
+        matches!(format, ProfileFormat::Unspecified | ProfileFormat::Flamegraph | ProfileFormat::Functions);
+    if !is_supported {
+        return Err(Status::new(
+            ErrorCode::Unimplemented,
+            "format of a difference is neither PROFILE_FORMAT_FLAMEGRAPH nor _FUNCTIONS; use one of these, or use \
+             SelectMergeStacktraces for each side",
+        ));
     }
+    let row_limit =
+        row_limit(request.max_nodes, request.format_options.as_ref())?.or(left.row_limit).or(right.row_limit);
+    let max_nodes = match request.max_nodes.filter(|nodes| *nodes != 0) {
+        Some(_) => validate::parse_max_nodes(request.max_nodes, &executor.limits(reader))?,
+        None if right.max_nodes.asked < left.max_nodes.asked => right.max_nodes,
+        None => left.max_nodes,
+    };
+    let (left, right) = futures::try_join!(
+        full_tree(executor, reader, left.selection, left.stacks),
+        full_tree(executor, reader, right.selection, right.stacks),
+    )?;
+    let mut response = DiffResponse { warnings: reader.warnings(), ..DiffResponse::default() };
+    if format == ProfileFormat::Functions {
+        response.functions = Some(function_table_diff(executor, reader, [left, right], row_limit).await?);
+        return Ok(response);
+    }
+    executor.reserve_memory(reader, (left.nodes().len() + right.nodes().len()) * TREE_NODE_BYTES)?;
+    response.flamegraph =
+        Some(executor.render_on_pool(reader, move || flame_graph_diff(&left, &right, max_nodes)).await?);
+    Ok(response)
 }
 
 fn wire_levels(levels: Vec<Vec<i64>>) -> Vec<Level> {

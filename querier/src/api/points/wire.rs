@@ -8,47 +8,50 @@ use athanor_proto::types::v1::{
 };
 use athanor_query::ProfileExemplar;
 
-use super::{SelectSeriesParams, SeriesResult};
+use super::{SelectSeriesParams, SeriesResult, select_points};
+use crate::QueryContext;
+use crate::api::merge::parse_stacks;
+use crate::api::selection::parse_selection;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, NANOS_PER_MILLI, invalid_argument};
-use crate::{Querier, QueryContext};
 
-impl Querier {
-    /// Returns sums or means of values over time.
-    pub async fn select_series(
-        &self,
-        reader: &QueryContext,
-        request: SelectSeriesRequest,
-    ) -> Result<SelectSeriesResponse, Status> {
-        self.run_cached(reader, "SelectSeries", request, |request| self.series_of(reader, request)).await
-    }
+pub(crate) async fn select_series(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectSeriesRequest,
+) -> Result<SelectSeriesResponse, Status> {
+    run_cached(executor, reader, "SelectSeries", request, |request| series_of(executor, reader, request))
+        .await
+}
 
-    async fn series_of(
-        &self,
-        reader: &QueryContext,
-        request: SelectSeriesRequest,
-    ) -> Result<SelectSeriesResponse, Status> {
-        let SelectSeriesRequest { start, end, group_by, limit, .. } = request;
-        let selection = self.selection(&request.profile_type_id, &request.label_selector, start, end).await?;
-        validate::check_labels(&group_by)?;
-        let step = validate::parse_step(request.step)?;
-        // The form of stacks does not change their sums.
-        let stacks = self.stacks_of(request.stack_trace_selector).await?.filter;
-        let exemplars = match ExemplarType::try_from(request.exemplar_type) {
-            Ok(ExemplarType::Individual) => true,
-            Ok(ExemplarType::Span) => {
-                return Err(invalid_argument(
-                    "time series have no span exemplars; request individual exemplars, or use SelectHeatmap for spans",
-                ));
-            }
-            _ => false,
-        };
-        let mean = request.aggregation == Some(TimeSeriesAggregationType::Average as i32);
-        let group = group_by.clone();
-        let asked = SelectSeriesParams { selection, start, end, step, group_by, stacks, mean, exemplars };
-        let series = self.select_points(reader, asked).await?;
-        let series = self.render_on_pool(reader, move || wire(largest(series, limit), &group)).await?;
-        Ok(SelectSeriesResponse { series, warnings: reader.warnings() })
-    }
+async fn series_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: SelectSeriesRequest,
+) -> Result<SelectSeriesResponse, Status> {
+    let SelectSeriesRequest { start, end, group_by, limit, .. } = request;
+    let selection =
+        parse_selection(executor, &request.profile_type_id, &request.label_selector, start, end).await?;
+    validate::check_labels(&group_by)?;
+    let step = validate::parse_step(request.step)?;
+    // The form of stacks does not change their sums.
+    let stacks = parse_stacks(executor, request.stack_trace_selector).await?.filter;
+    let exemplars = match ExemplarType::try_from(request.exemplar_type) {
+        Ok(ExemplarType::Individual) => true,
+        Ok(ExemplarType::Span) => {
+            return Err(invalid_argument(
+                "time series have no span exemplars; request individual exemplars, or use SelectHeatmap for spans",
+            ));
+        }
+        _ => false,
+    };
+    let mean = request.aggregation == Some(TimeSeriesAggregationType::Average as i32);
+    let group = group_by.clone();
+    let asked = SelectSeriesParams { selection, start, end, step, group_by, stacks, mean, exemplars };
+    let series = select_points(executor, reader, asked).await?;
+    let series = executor.render_on_pool(reader, move || wire(largest(series, limit), &group)).await?;
+    Ok(SelectSeriesResponse { series, warnings: reader.warnings() })
 }
 
 /// Returns the series with the largest sums, or all series without a limit.

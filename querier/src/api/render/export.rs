@@ -11,10 +11,15 @@ use athanor_query::{
     MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
 };
 
-use super::{DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes};
-use crate::api::merge::{CallGraphStyle, merged_header};
+use super::{
+    DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes, parse_side,
+};
+use crate::QueryContext;
+use crate::api::merge::{CallGraphStyle, call_graph, full_tree, merged_header, merged_stacks};
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate::{self, NANOS_PER_MILLI, NodeLimit, invalid_argument};
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 /// Memory of a stack frame in a file: an id in memory, and its encoded form.
 const FILE_FRAME_BYTES: usize = 16;
@@ -57,87 +62,96 @@ impl ExportFormat {
     }
 }
 
-impl Querier {
-    /// Exports the selected profiles as one file. The file is complete unless `maxNodes` limits it. `query`
-    /// is the query string of the URL.
-    pub async fn export(&self, reader: &QueryContext, query: &str) -> Result<RenderedResponse, Status> {
-        let parameters = UrlParameters::parse(query)?;
-        let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
-        let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
-        let cut =
-            asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &self.limits(reader))).transpose()?;
-        let side = self.parse_side(&parameters, ["query", "from", "until"]).await?;
-        let body = match format {
-            ExportFormat::Folded => self.export_folded(reader, side, cut).await?,
-            ExportFormat::Dot => {
-                let unit = side.profile_type.value.unit;
-                let graph_style = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(cut) };
-                graph(reader, &self.call_graph(reader, side.selection, side.stacks, graph_style).await?)
-            }
-            _ => self.export_stacks(reader, side, format, cut).await?,
-        };
-        Ok(RenderedResponse { content_type: format.content_type(), body })
-    }
+pub(crate) async fn export(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    query: &str,
+) -> Result<RenderedResponse, Status> {
+    let parameters = UrlParameters::parse(query)?;
+    let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
+    let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
+    let cut =
+        asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &executor.limits(reader))).transpose()?;
+    let side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
+    let body = match format {
+        ExportFormat::Folded => export_folded(executor, reader, side, cut).await?,
+        ExportFormat::Dot => {
+            let unit = side.profile_type.value.unit;
+            let graph_style = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(cut) };
+            graph(reader, &call_graph(executor, reader, side.selection, side.stacks, graph_style).await?)
+        }
+        _ => export_stacks(executor, reader, side, format, cut).await?,
+    };
+    Ok(RenderedResponse { content_type: format.content_type(), body })
+}
 
-    async fn export_folded(
-        &self,
-        reader: &QueryContext,
-        side: RenderSide,
-        cut: Option<NodeLimit>,
-    ) -> Result<Vec<u8>, Status> {
-        let mut tree = self.full_tree(reader, side.selection, side.stacks).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+async fn export_folded(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    side: RenderSide,
+    cut: Option<NodeLimit>,
+) -> Result<Vec<u8>, Status> {
+    let mut tree = full_tree(executor, reader, side.selection, side.stacks).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             if let Some(NodeLimit { asked, most, .. }) = cut {
                 tree.truncate_with_ties(asked, most);
             }
-            querier.reserve_memory(&held, folded_bytes(&tree))?;
+            job_executor.reserve_memory(&held, folded_bytes(&tree))?;
             Ok(folded::write(&tree).into_bytes())
         })
         .await?
-    }
+}
 
-    async fn export_stacks(
-        &self,
-        reader: &QueryContext,
-        side: RenderSide,
-        format: ExportFormat,
-        cut: Option<NodeLimit>,
-    ) -> Result<Vec<u8>, Status> {
-        let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
-        let (period, mut merged) = futures::try_join!(
-            self.period(reader, side.selection.clone()),
-            self.merged_stacks(reader, side.selection, Default::default()),
-        )?;
-        let header = file_header(reader, &side.profile_type, side.start, side.end, period);
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+async fn export_stacks(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    side: RenderSide,
+    format: ExportFormat,
+    cut: Option<NodeLimit>,
+) -> Result<Vec<u8>, Status> {
+    let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
+    let (period, mut merged) = futures::try_join!(
+        shared_period(executor, reader, side.selection.clone()),
+        merged_stacks(executor, reader, side.selection, Default::default()),
+    )?;
+    let header = file_header(reader, &side.profile_type, side.start, side.end, period);
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             if let Some(NodeLimit { asked, most, .. }) = cut {
                 merged.truncate(asked, most);
             }
             let of_frame =
                 if format == ExportFormat::Speedscope { JSON_FRAME_BYTES } else { FILE_FRAME_BYTES };
-            querier.reserve_memory(&held, merged.frames() * of_frame)?;
+            job_executor.reserve_memory(&held, merged.frames() * of_frame)?;
             Ok(write(merged, header, format, service.as_deref()))
         })
         .await?
-    }
+}
 
-    /// Returns the period that all profiles share. Returns 0 if their periods differ or are unknown.
-    async fn period(&self, reader: &QueryContext, selection: ProfileSelection) -> Result<i64, Status> {
-        let what = QueryKind::Profiles(ProfileListQuery::default());
-        match self
-            .run_query(reader, ProfileQuery { selection, what, bounds: validate::default_result_limits() })
-            .await?
-        {
-            PartialResult::Profiles(list) => {
-                let periods = list.periods.filter(|(least, most)| least == most && *least > 0);
-                Ok(periods.map_or(0, |(period, _)| period))
-            }
-            _ => Err(unexpected_result_type()),
+/// Returns the period that all profiles share. Returns 0 if their periods differ or are unknown.
+async fn shared_period(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+) -> Result<i64, Status> {
+    let what = QueryKind::Profiles(ProfileListQuery::default());
+    match run_query(
+        executor,
+        reader,
+        ProfileQuery { selection, what, bounds: validate::default_result_limits() },
+    )
+    .await?
+    {
+        PartialResult::Profiles(list) => {
+            let periods = list.periods.filter(|(least, most)| least == most && *least > 0);
+            Ok(periods.map_or(0, |(period, _)| period))
         }
+        _ => Err(unexpected_result_type()),
     }
 }
 

@@ -16,8 +16,13 @@ use athanor_query::{MergedProfile, PartialResult, ProfileList, ProfileListQuery,
 use super::super::wire::{parse_page, parse_query};
 use super::super::{ExploreQuery, PageRange};
 use super::value_per_sample;
+use crate::QueryContext;
+use crate::api::merge::{full_tree, merged_stacks};
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
+use crate::execute::fan_out::unexpected_result_type;
+use crate::execute::run_query::run_query;
 use crate::validate::{self, invalid_argument};
-use crate::{Querier, QueryContext, unexpected_result_type};
 
 /// Memory of a row beside its texts.
 const CHANGE_ROW_BYTES: usize = 384;
@@ -31,95 +36,89 @@ struct ChangeListOptions {
     page: PageRange,
 }
 
-impl Querier {
-    /// Returns ranked functions or lines that differ between two queries. Each has a verdict: sampling noise
-    /// or more.
-    pub async fn changes(
-        &self,
-        reader: &QueryContext,
-        request: ChangesRequest,
-    ) -> Result<ChangesResponse, Status> {
-        self.run_cached(reader, "Changes", request, |request| self.compute_changes(reader, request)).await
-    }
+pub(crate) async fn changes(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: ChangesRequest,
+) -> Result<ChangesResponse, Status> {
+    run_cached(executor, reader, "Changes", request, |request| compute_changes(executor, reader, request))
+        .await
+}
 
-    async fn compute_changes(
-        &self,
-        reader: &QueryContext,
-        request: ChangesRequest,
-    ) -> Result<ChangesResponse, Status> {
-        let shown = shown(&request)?;
-        let left = parse_query(self, request.left, "left").await?;
-        let right = parse_query(self, request.right, "right").await?;
-        let of_left = left.profile_type.clone();
-        let of_right = right.profile_type.clone();
-        if of_left != of_right {
-            return Err(invalid_argument(format!(
-                "sides have the types {of_left} and {of_right}; compare the same type"
-            )));
+async fn compute_changes(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: ChangesRequest,
+) -> Result<ChangesResponse, Status> {
+    let shown = shown(&request)?;
+    let left = parse_query(executor, request.left, "left").await?;
+    let right = parse_query(executor, request.right, "right").await?;
+    let of_left = left.profile_type.clone();
+    let of_right = right.profile_type.clone();
+    if of_left != of_right {
+        return Err(invalid_argument(format!(
+            "sides have the types {of_left} and {of_right}; compare the same type"
+        )));
+    }
+    let level = ChangeLevel::try_from(request.level).unwrap_or_default();
+    let (profiles_of_left, profiles_of_right, left, right) = futures::try_join!(
+        count_profiles(executor, reader, left.clone()),
+        count_profiles(executor, reader, right.clone()),
+        load_weights(executor, reader, left, level),
+        load_weights(executor, reader, right, level),
+    )?;
+    let profiles = [profiles_of_left, profiles_of_right];
+    let samples = [0, 1].map(|at: usize| value_per_sample(&of_left, &profiles[at]));
+    let known = samples.clone().map(Result::ok);
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    let compare = move || answer(&job_executor, &held, [left.side(known[0]), right.side(known[1])], shown);
+    let mut answer = executor.render_on_pool(reader, compare).await??;
+    let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
+        let side = side.get_or_insert_default();
+        side.profiles = profiles.profiles;
+        // The cast saturates.
+        side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
+    };
+    side(&mut answer.left, &profiles[0], 0);
+    side(&mut answer.right, &profiles[1], 1);
+    answer.unit = of_left.value.unit;
+    answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
+    answer.warnings = reader.warnings();
+    Ok(answer)
+}
+
+/// Returns the number of profiles and the range of their periods.
+async fn count_profiles(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: ExploreQuery,
+) -> Result<ProfileList, Status> {
+    let what =
+        QueryKind::Profiles(ProfileListQuery { stacks: asked.stacks.filter, ..ProfileListQuery::default() });
+    let ask = ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::Profiles(list) => Ok(list),
+        _ => Err(unexpected_result_type()),
+    }
+}
+
+/// Returns the data of one side from which weights by function or line are computed.
+async fn load_weights(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: ExploreQuery,
+    level: ChangeLevel,
+) -> Result<WeightSource, Status> {
+    let ExploreQuery { selection, stacks, .. } = asked;
+    Ok(match level {
+        ChangeLevel::Function => {
+            WeightSource::Functions(full_tree(executor, reader, selection, stacks).await?)
         }
-        let level = ChangeLevel::try_from(request.level).unwrap_or_default();
-        let (profiles_of_left, profiles_of_right, left, right) = futures::try_join!(
-            self.count_profiles(reader, left.clone()),
-            self.count_profiles(reader, right.clone()),
-            self.load_weights(reader, left, level),
-            self.load_weights(reader, right, level),
-        )?;
-        let profiles = [profiles_of_left, profiles_of_right];
-        let samples = [0, 1].map(|at: usize| value_per_sample(&of_left, &profiles[at]));
-        let known = samples.clone().map(Result::ok);
-        let querier = self.clone();
-        let held = reader.clone();
-        let compare = move || answer(&querier, &held, [left.side(known[0]), right.side(known[1])], shown);
-        let mut answer = self.render_on_pool(reader, compare).await??;
-        let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
-            let side = side.get_or_insert_default();
-            side.profiles = profiles.profiles;
-            // The cast saturates.
-            side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
-        };
-        side(&mut answer.left, &profiles[0], 0);
-        side(&mut answer.right, &profiles[1], 1);
-        answer.unit = of_left.value.unit;
-        answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
-        answer.warnings = reader.warnings();
-        Ok(answer)
-    }
-
-    /// Returns the number of profiles and the range of their periods.
-    async fn count_profiles(
-        &self,
-        reader: &QueryContext,
-        asked: ExploreQuery,
-    ) -> Result<ProfileList, Status> {
-        let what = QueryKind::Profiles(ProfileListQuery {
-            stacks: asked.stacks.filter,
-            ..ProfileListQuery::default()
-        });
-        let ask =
-            ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
-        match self.run_query(reader, ask).await? {
-            PartialResult::Profiles(list) => Ok(list),
-            _ => Err(unexpected_result_type()),
+        ChangeLevel::Line => {
+            WeightSource::Lines(merged_stacks(executor, reader, selection, stacks).await?.into())
         }
-    }
-
-    /// Returns the data of one side from which weights by function or line are computed.
-    async fn load_weights(
-        &self,
-        reader: &QueryContext,
-        asked: ExploreQuery,
-        level: ChangeLevel,
-    ) -> Result<WeightSource, Status> {
-        let ExploreQuery { selection, stacks, .. } = asked;
-        Ok(match level {
-            ChangeLevel::Function => {
-                WeightSource::Functions(self.full_tree(reader, selection, stacks).await?)
-            }
-            ChangeLevel::Line => {
-                WeightSource::Lines(self.merged_stacks(reader, selection, stacks).await?.into())
-            }
-        })
-    }
+    })
 }
 
 /// Query result with the weights of one side.
@@ -165,7 +164,7 @@ fn shown(request: &ChangesRequest) -> Result<ChangeListOptions, Status> {
 }
 
 fn answer(
-    querier: &Querier,
+    executor: &QueryExecutor,
     reader: &QueryContext,
     [left, right]: [ComparisonSide<SourceLine<'_>>; 2],
     shown: ChangeListOptions,
@@ -180,7 +179,7 @@ fn answer(
     let on_page = || page.page_rows(&changes);
     let text =
         |one: &WeightChange<SourceLine<'_>>| CHANGE_ROW_BYTES + one.key.function.len() + one.key.file.len();
-    querier.reserve_memory(reader, on_page().map(text).sum())?;
+    executor.reserve_memory(reader, on_page().map(text).sum())?;
     let rows = on_page().map(row).collect();
     let count = changes.len() as u64;
     Ok(ChangesResponse { left: of_left, right: of_right, count, rows, ..ChangesResponse::default() })

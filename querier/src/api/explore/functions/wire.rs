@@ -6,44 +6,46 @@ use athanor_proto::athanor::v1::{
 };
 
 use super::super::wire::{parse_page, parse_query, visible_labels};
-use super::{FunctionEntry, FunctionSortOrder, rank_functions};
+use super::{FunctionEntry, FunctionSortOrder, grouped_trees, rank_functions};
+use crate::QueryContext;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
 use crate::validate;
-use crate::{Querier, QueryContext};
 
 /// Memory of a row or a group beside its texts.
 const FUNCTION_ROW_BYTES: usize = 256;
 /// Memory of one group in a row.
 const GROUP_PART_BYTES: usize = 96;
 
-impl Querier {
-    /// Returns a page of the table of all functions.
-    pub async fn functions(
-        &self,
-        reader: &QueryContext,
-        request: FunctionsRequest,
-    ) -> Result<FunctionsResponse, Status> {
-        self.run_cached(reader, "Functions", request, |request| self.functions_of(reader, request)).await
-    }
+pub(crate) async fn functions(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: FunctionsRequest,
+) -> Result<FunctionsResponse, Status> {
+    run_cached(executor, reader, "Functions", request, |request| functions_of(executor, reader, request))
+        .await
+}
 
-    async fn functions_of(
-        &self,
-        reader: &QueryContext,
-        request: FunctionsRequest,
-    ) -> Result<FunctionsResponse, Status> {
-        let asked = parse_query(self, request.query, "query").await?;
-        let page = parse_page(request.page)?;
-        validate::check_labels(&request.group_by)?;
-        let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
-            FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
-            FunctionOrder::Total => FunctionSortOrder::Total,
-            FunctionOrder::Name => FunctionSortOrder::Name,
-        };
-        let unit = asked.unit();
-        let is_grouped = !request.group_by.is_empty();
-        let trees = self.grouped_trees(reader, asked, request.group_by).await?;
-        let querier = self.clone();
-        let held = reader.clone();
-        self.render_on_pool(reader, move || {
+async fn functions_of(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: FunctionsRequest,
+) -> Result<FunctionsResponse, Status> {
+    let asked = parse_query(executor, request.query, "query").await?;
+    let page = parse_page(request.page)?;
+    validate::check_labels(&request.group_by)?;
+    let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
+        FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
+        FunctionOrder::Total => FunctionSortOrder::Total,
+        FunctionOrder::Name => FunctionSortOrder::Name,
+    };
+    let unit = asked.unit();
+    let is_grouped = !request.group_by.is_empty();
+    let trees = grouped_trees(executor, reader, asked, request.group_by).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
             let functions = rank_functions(trees.values(), order);
             let count = functions.len() as u64;
             let shown: Vec<FunctionEntry<'_>> = page.page_rows(functions).collect();
@@ -52,7 +54,7 @@ impl Querier {
             };
             let of_groups: usize =
                 trees.keys().map(|labels| FUNCTION_ROW_BYTES + 2 * labels.text_bytes()).sum();
-            querier.reserve_memory(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
+            job_executor.reserve_memory(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
             let total = trees.values().fold(0i64, |sum, tree| sum.wrapping_add(tree.total()));
             let groups = trees.iter().filter(|_| is_grouped);
             let groups = groups.map(|(values, tree)| FunctionGroup {
@@ -65,7 +67,6 @@ impl Querier {
             Ok(FunctionsResponse { total, unit, count, groups, rows, warnings: held.warnings() })
         })
         .await?
-    }
 }
 
 fn row(function: &FunctionEntry<'_>, is_grouped: bool) -> FunctionRow {
