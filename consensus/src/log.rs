@@ -439,6 +439,7 @@ impl Log {
     /// Attests the last commit, as the log's thread does after an idle period.
     pub fn attest(&self) {
         if let Some(mut writer) = self.owner.writer.try_lock() {
+            let _ending = FailOnPanic(&self.owner.shared);
             writer.attest(&self.owner.shared);
         }
     }

@@ -8,10 +8,10 @@ use crate::{DebuginfoService, DebuginfoStats};
 pub const SYMBOLIZER_METRICS: &[MetricFamily<DebuginfoStats>] = &[
     MetricFamily::counter(
         "athanor_symbolizer_debuginfo_uploads_total",
-        "Number of debug information uploads by stage: begun, finished, or finished with an invalid file",
+        "Number of debug information uploads by stage: started, complete, or complete with an invalid file",
         &["stage"],
         |stats, samples| {
-            let stages = [("begun", stats.begun), ("finished", stats.finished), ("invalid", stats.invalid)];
+            let stages = [("started", stats.begun), ("complete", stats.finished), ("invalid", stats.invalid)];
             for (stage, count) in stages {
                 samples.add_labeled(&[stage], count);
             }

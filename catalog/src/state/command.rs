@@ -281,7 +281,7 @@ pub enum CatalogCommand {
 pub struct CatalogLogEntry {
     /// Time of the proposal, by the leader's clock.
     pub time: Timestamp,
-    /// Command to apply time that time.
+    /// Command to apply at that time.
     pub command: CatalogCommand,
 }
 

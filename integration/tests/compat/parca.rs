@@ -366,7 +366,7 @@ fn debug_information_is_offered_sent_and_kept() {
     assert!(stored == elf(100, 1) && names.len() == 4, "{names:?}");
     let metrics = server.get("/metrics", &[]);
     for line in [
-        "athanor_symbolizer_debuginfo_uploads_total{stage=\"finished\"} 2",
+        "athanor_symbolizer_debuginfo_uploads_total{stage=\"complete\"} 2",
         "athanor_symbolizer_debuginfo_uploads_total{stage=\"invalid\"} 1",
         "athanor_symbolizer_debuginfo_rejected_total{reason=\"already_exists\"} 1",
     ] {
