@@ -31,6 +31,8 @@ use athanor_integration::report_skipped;
 use scenario::{Numbers, Scenario};
 use world::{Inside, World};
 
+/// Name of the test below, which a second process runs inside the namespaces.
+const WITHIN_TEST: &str = "chaos::what_is_acknowledged_is_counted_once_whatever_is_killed_or_cut_off";
 /// Says to the second test where it is.
 const WITHIN: &str = "ATHANOR_CHAOS_WITHIN";
 /// Lines of the second test that the first one passes on; the others are those of its harness.
@@ -61,7 +63,8 @@ fn what_is_acknowledged_is_counted_once_whatever_is_killed_or_cut_off() {
     };
     let this = std::env::current_exe().unwrap();
     let mut second = Command::new("ip");
-    second.args(["netns", "exec", &world.inside().hub()]).arg(this).args(["--quiet", "--nocapture"]);
+    second.args(["netns", "exec", &world.inside().hub()]).arg(this);
+    second.args(["--exact", WITHIN_TEST, "--quiet", "--nocapture"]);
     let mut second = second.env(WITHIN, &world.inside().tag).stdout(Stdio::piped()).spawn().unwrap();
     for line in BufReader::new(second.stdout.take().unwrap()).lines() {
         if let Some(said) = line.unwrap().strip_prefix(SAYS) {

@@ -205,7 +205,8 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
     let browser = [("accept", "text/html,application/xhtml+xml")];
     let page = record("acme", &ids[0], &browser);
     assert!(
-        page.header("content-type").starts_with("text/html") && page.text().contains("&quot;gathered&quot;")
+        page.header("content-type").starts_with("text/html")
+            && page.text().contains("&quot;fetchMillis&quot;")
     );
     let page = ask(server.address, RECORDS, "acme", &browser, "");
     assert!(page.text().contains(&format!("href=\"/query-diagnostics/{}\"", ids[1])), "{}", page.text());

@@ -244,7 +244,7 @@ fn doors() -> Vec<Bomb> {
             "a message that is not there",
             vec![0, 0xff, 0xff, 0xff, 0xff],
             3,
-            "a message says 4294967295 bytes",
+            "message prefix declares 4294967295 bytes",
         ),
         call("empty messages", framed(0, b"").repeat(PLAIN / 5), 3, "15728635 follow"),
         call("samples without end", framed(0, &many), 3, "bytes of tables in memory"),

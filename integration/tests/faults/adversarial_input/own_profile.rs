@@ -57,7 +57,7 @@ fn own_profile_under_load_names_functions() {
     // From where the thread begins to what it does: the whole stack, in order.
     let is_whole = |stack: &str| {
         let thread = stack.find("std::sys::thread")?;
-        let pool = thread + stack[thread..].find("athanor_chassis::compute::pool")?;
+        let pool = thread + stack[thread..].find("athanor_chassis::compute")?;
         let walk = pool + stack[pool..].find("athanor_ingester")?;
         Some(walk + stack[walk..].find("athanor_profile")?)
     };
