@@ -227,6 +227,6 @@ mod tests {
         let high = ClusterPlan::write(&DevClusterArgs { port: 65_500, ..args }, &Random::from_seed(1))
             .map(drop)
             .unwrap_err();
-        assert!(high.message.contains("--port 65500"), "{high}");
+        assert!(high.message.contains("--port is 65500"), "{high}");
     }
 }
