@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::tasks::TaskHandle;
-use athanor_chassis::{Clock, LimitOverrides, Net, Status, TaskGroup, observability::process};
+use athanor_chassis::{Clock, ComputePool, LimitOverrides, Net, Status, TaskGroup, observability::process};
 use athanor_cluster::members::MemberState;
 use athanor_storage::Store;
 use axum::Router;
@@ -139,16 +139,9 @@ impl ServerNode {
         let opened =
             NodeRoles::open_on(config, system, overrides, tasks, entry, Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
-        let door = RequestBudget::new(
-            config.multitenancy_enabled,
-            config.max_inflight_request_bytes,
-            clock.clone(),
-            compute,
-        );
+        let door = request_budget(config, &clock, compute);
         let guard = AdminAuth::new(address, config.admin_token_file.clone(), clock.clone());
-        let route_metrics = Arc::<RouteMetrics>::default();
-        roles.metrics.register(route_collector(Arc::clone(&route_metrics)));
-        roles.metrics.register(admin_collector(guard.clone()));
+        let route_metrics = register_http_metrics(&roles, &guard);
         let services = HttpServices {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
@@ -290,6 +283,19 @@ fn connection_deps(
         room: Arc::new(Semaphore::new(connections(config))),
         requests: RequestLimiter::for_clients(config.max_requests),
     }
+}
+
+fn request_budget(config: &ServerConfig, clock: &Clock, compute: ComputePool) -> RequestBudget {
+    let in_flight = config.max_inflight_request_bytes;
+    RequestBudget::new(config.multitenancy_enabled, in_flight, clock.clone(), compute)
+}
+
+/// Registers the metrics of the public port. Returns those that the routes count.
+fn register_http_metrics(roles: &NodeRoles, guard: &AdminAuth) -> Arc<RouteMetrics> {
+    let route_metrics = Arc::<RouteMetrics>::default();
+    roles.metrics.register(route_collector(Arc::clone(&route_metrics)));
+    roles.metrics.register(admin_collector(guard.clone()));
+    route_metrics
 }
 
 /// Opens the administration socket. A server without it still serves clients.

@@ -67,7 +67,7 @@ fn killer_problem(root: &Path, killer: &str) -> Option<String> {
 /// Returns whether the sources declare each part of a test filter as a module, and its end as a function or module.
 fn meets_test(sources: &[PathBuf], filter: &str) -> bool {
     let mut files = Vec::new();
-    for source in sources {
+    for source in sources.iter().filter(|source| source.is_dir()) {
         walk(source, &["rs"], &mut files);
     }
     files.extend(sources.iter().filter(|source| source.is_file()).cloned());
