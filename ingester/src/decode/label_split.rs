@@ -221,7 +221,7 @@ mod tests {
             Some(refused.message)
         };
         assert_eq!(refused(&sets[1..], "p"), None);
-        assert!(refused(&sets, "p").unwrap().contains("would make 20002 series or more"));
+        assert!(refused(&sets, "p").unwrap().contains("has 20002 series or more"));
         let long = "p".repeat(1 << 20);
         assert_eq!(refused(&sets[..63], &long), None);
         assert!(refused(&sets[..64], &long).unwrap().contains("the limit is 64MiB"));

@@ -209,7 +209,7 @@ fn a_shard_that_cannot_be_cut_keeps_no_other_from_it() {
         world.remains.catalog.barred.store(1, Ordering::Relaxed);
         let failed =
             world.ingester.flush_all(&world.remains.clock, Duration::from_secs(30)).await.unwrap_err();
-        let said = "shard 1: not done within 30s: the catalogue cannot be asked: told to fail";
+        let said = "shard 1: not done within 30s: the catalog is unavailable: told to fail";
         assert_eq!((failed.code, failed.message.as_str()), (ErrorCode::Deadline, said));
         let shards: Vec<u32> =
             world.remains.catalog.blocks().await.unwrap().iter().map(|block| block.shard).collect();

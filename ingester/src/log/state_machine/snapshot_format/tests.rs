@@ -16,7 +16,7 @@ use crate::window::{DedupWindow, RunFiles};
 const TICK: u64 = 1 << 30;
 /// Bytes of a snapshot with the label 5.
 #[rustfmt::skip]
-const SNAPSHOT: [u8; 84] = [
+const SNAPSHOT: [u8; 85] = [
     // Version.
     1,
     // Stamp, span, horizon and floor, of 2^30 ns: 100, 50, 50, 100.
@@ -35,7 +35,7 @@ const SNAPSHOT: [u8; 84] = [
     // The loss of ids up to entry 1 is not reported yet.
     1,
     // No fences, no latest profile, no seal, no inherited window, no holds; no inherited ids.
-    0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
 fn machine() -> ShardStateMachine {
