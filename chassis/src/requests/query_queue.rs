@@ -381,7 +381,7 @@ mod tests {
         let waiting: Vec<_> = (0..MAX_QUEUED_PER_TENANT).map(|_| ask(&turns, &["a"], 8)).collect();
         let refused = turns.acquire(&[tenant("a")], 8).now_or_never().expect("at once").unwrap_err();
         assert_eq!((refused.code, refused.retry_after), (ErrorCode::Exhausted, Some(QUEUE_RETRY_AFTER)));
-        assert!(refused.message.contains("512 queries of tenant a wait"), "{refused}");
+        assert!(refused.message.contains("512 queries of tenant a are queued"), "{refused}");
         assert_eq!((turns.stats().waiting, turns.stats().refused), (MAX_QUEUED_PER_TENANT, 1));
         drop(waiting);
         assert!(turns.acquire(&[tenant("a")], 8).now_or_never().is_none(), "it waits: the others have left");

@@ -199,7 +199,7 @@ mod tests {
         let refused = heavy.reserve(1).unwrap_err();
         assert_eq!(refused.code, ErrorCode::Exhausted);
         assert!(
-            refused.message.contains("tenant heavy take 90B") && refused.message.contains("is 50B"),
+            refused.message.contains("tenant heavy use 90B") && refused.message.contains("is 50B"),
             "{refused}"
         );
         drop(alone);
