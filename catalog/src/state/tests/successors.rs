@@ -148,8 +148,8 @@ fn a_lost_shard_registers_nothing_before_it_has_settled_with_who_serves_its_slot
     let error = refused(&mut state, register.clone()).to_string();
     assert_eq!(
         error,
-        "shard 1 is lost after 4: only shards that are open, closing or sealed register blocks; a lost one has to \
-         settle first"
+        "shard 1 is lost at watermark 4: only open, sealing and sealed shards register blocks; a lost shard has to \
+         reconcile its ids first"
     );
     assert!(matches!(
         refused(&mut state, CatalogCommand::AdvanceWatermark { shard: 1, to: 9 }),
