@@ -46,6 +46,10 @@ cluster-seed SEED:
 mutant NAME:
     ./integration/mutants/run {{NAME}}
 
+# Compares queries on merged blocks with plain lists in many random histories
+compaction-model COUNT='10000':
+    ATHANOR_HISTORIES={{COUNT}} cargo test --locked --package athanor-integration --test simulation plain_lists_whatever -- --nocapture
+
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':
     ./fuzz/run {{SECONDS}} {{TARGET}}
@@ -57,3 +61,7 @@ ci:
 # Runs one benchmark of one crate: `just bench profile decode`
 bench CRATE NAME:
     cargo bench --locked --package athanor-{{CRATE}} --bench {{NAME}}
+
+# Measures listings, registrations and copies of a catalog with BLOCKS blocks
+bench-catalog BLOCKS='1000000':
+    cargo bench --locked --package athanor-catalog --bench state -- --blocks {{BLOCKS}}

@@ -128,7 +128,11 @@ fn blocks(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::
         let inner = sealed.split_once("\"meta\":").map_or("", |(_, inner)| &inner[..inner.len() - 1]);
         save("meta", &format!("sealed-{tenants}"), sealed.as_bytes())?;
         save("meta", &format!("inner-{tenants}"), inner.as_bytes())?;
-        meta.tenants.push(TenantMeta { tenant: format!("t{tenants}"), ..TenantMeta::default() });
+        meta.tenants.push(TenantMeta {
+            tenant: format!("t{tenants}"),
+            sum: Some(0),
+            ..TenantMeta::default()
+        });
     }
     for file in 0..=PARQUET_FILES.len() as u8 {
         for block in 0..4 {

@@ -8,7 +8,7 @@
 //!
 //! IDs are dense and local to the block. Each tenant's IDs are one range, so the files join directly, and no
 //! row group mixes tenants. [`BlockBuilder`] builds a block from profiles in any order, [`write_from_memory`]
-//! from profiles in memory, [`merge`] from other blocks, in bounded memory. [`Block`] reads a block, and
+//! from profiles in memory, [`merge_into`] from rows of other blocks, in bounded memory. [`Block`] reads a block, and
 //! verifies the checksum of each page before it uses its bytes. [`TenantBlockSource`] runs queries on one
 //! tenant's part.
 //!
@@ -37,11 +37,17 @@ pub use build::{BlockBuilder, BuildCounts};
 pub use format::error::BlockError;
 pub use format::folder::{BlockFolder, LocalFolder, MemoryFolder, ScratchFactory};
 pub use format::meta::{
-    BlockMeta, BlockOrigin, FORMAT_VERSION, FUNCTIONS_FILE, FileMeta, IdRange, LOCATIONS_FILE, LogRange,
-    MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE,
-    SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantMeta,
+    BlockMeta, BlockOrigin, FORMAT_VERSION, FUNCTIONS_FILE, FileMeta, INDEX_FILE, IdRange, JobOrigin,
+    LOCATIONS_FILE, LogRange, MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PAGE_BYTES, PARQUET_FILES,
+    PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantMeta,
 };
-pub use merge::{MERGE_FAN_IN, MergeOutput, merge, merge_all, merge_into, merge_round_count};
+pub use merge::memory::estimate_merge_memory;
+pub use merge::plan::partition_series;
+pub use merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition, window_end};
+pub use merge::summary::{RowSummary, summarize_rows};
+pub use merge::{
+    MERGE_FAN_IN, MergeOutput, MergeResult, MergeSource, merge, merge_all, merge_into, merge_round_count,
+};
 pub use reader::file_ranges::{FileRanges, MAX_FETCH_GAP_BYTES, RowProjection, align_to_pages, footer_range};
 pub use reader::names::BlockNames;
 pub use reader::read::{Block, ProfileProjection, RollupRows, TenantBlock};

@@ -5,13 +5,15 @@
 //!                   └────► names, frames ────┴─► source ─► queries
 //! ```
 //!
-//! `read` opens a block and reads its tables. `scan` sums sample rows by stack. `timestamps` reads and writes
+//! `read` opens a block and reads its tables. `profile_stream` reads profiles in
+//! batches. `scan` sums sample rows by stack. `timestamps` reads and writes
 //! the times of rows. `names` and `frames` resolve names. `source` implements the query interface.
 //! `verify` checks that the tables of a part agree with each other.
 
 pub(crate) mod file_ranges;
 pub(crate) mod frames;
 pub(crate) mod names;
+pub(crate) mod profile_stream;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod source;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 mod naive;
 
 use athanor_block::{
-    Block, BlockBuilder, BlockError, BlockFolder, BlockOrigin, FORMAT_VERSION, LogRange, META_FILE,
-    MemoryFolder, MemoryProfiles, MergeOutput, PAGE_BYTES, PARQUET_FILES, ProfileRow, TenantBlock,
-    TenantBlockSource, merge, merge_all, merge_into, merge_round_count, write_from_memory,
+    Block, BlockBuilder, BlockError, BlockFolder, BlockOrigin, FORMAT_VERSION, JobOrigin, LogRange,
+    META_FILE, MemoryFolder, MemoryProfiles, MergeOutput, MergeSource, PAGE_BYTES, PARQUET_FILES, ProfileRow,
+    TenantBlock, TenantBlockSource, merge, merge_all, merge_into, merge_round_count, write_from_memory,
 };
 use athanor_chassis::compute::ComputePool;
 use athanor_profile::analysis::top_table::TopTable;
@@ -214,7 +214,7 @@ fn block_of_copies<'c>(copies: impl Iterator<Item = &'c UploadCopy>) -> Block {
         profile.header.types = vec![ValueType::new("cpu", "nanoseconds"), ValueType::new("samples", "count")];
         profile.header.time_nanos = 1_700_000_000_000_000_000 - upload as i64;
         let stack = profile.dictionary.intern_named_stack(["main", &format!("f{upload}")].into_iter());
-        profile.samples.push(stack, 0, &[1 << upload, 1]);
+        profile.samples.push(stack, 0, &[2 << upload, 1]);
         source.add(&labels_of_pod(pod), &profile, upload as u128);
     }
     let folder = MemoryFolder::default();
@@ -249,23 +249,21 @@ proptest! {
     ) {
         let in_block = |number: usize| copies.iter().filter(move |copy| copy.2 == number);
         let blocks: Vec<Block> = (0..4).map(|number| block_of_copies(in_block(number))).collect();
-        let mut least_pod: BTreeMap<usize, String> = BTreeMap::new();
-        for &(upload, pod, _) in &copies {
-            let labels = labels_of_pod(pod);
-            let pod = labels.get("pod").unwrap();
-            let least = least_pod.entry(upload).or_insert_with(|| pod.to_owned());
-            if pod < least.as_str() {
-                pod.clone_into(least);
-            }
-        }
-        let mut expected: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        for (upload, pod) in least_pod {
-            expected.entry(pod).or_default().extend([1, 1 << upload]);
-        }
-        expected.values_mut().for_each(|sums| sums.sort_unstable());
         let whole = merged(blocks, &picks);
         whole.verify(|_| {}).unwrap();
-        prop_assert_eq!(sums_by_pod(&whole), expected);
+        let mut uploads = BTreeSet::new();
+        for (pod, sums) in sums_by_pod(&whole) {
+            // Each upload has a profile of its counts, 1, and one of its times.
+            let times: Vec<i64> = sums.iter().copied().filter(|sum| *sum > 1).collect();
+            prop_assert_eq!(sums.len(), 2 * times.len());
+            for time in times {
+                let upload = time.trailing_zeros() as usize - 1;
+                prop_assert!(uploads.insert(upload), "upload {} counts once", upload);
+                let is_copy = |copy: &UploadCopy| copy.0 == upload && labels_of_pod(copy.1).get("pod") == Some(pod.as_str());
+                prop_assert!(copies.iter().any(is_copy));
+            }
+        }
+        prop_assert_eq!(uploads, copies.iter().map(|copy| copy.0).collect());
     }
 }
 
@@ -406,7 +404,11 @@ fn a_block_of_the_first_format_is_read_as_ever() {
     let mut meta = open(&folder).meta().clone();
     assert!(meta.files.values().all(|file| !file.tail.is_empty()));
     meta.format = 1;
-    meta.files.values_mut().for_each(|file| file.tail.clear());
+    meta.tenants.iter_mut().for_each(|part| part.sum = None);
+    for file in meta.files.values_mut() {
+        file.tail.clear();
+        file.tail_bytes = 0;
+    }
     folder.tamper(META_FILE, |bytes| *bytes = meta.encode());
     assert!(!String::from_utf8_lossy(&meta.encode()).contains("tail"));
     let block = open(&folder);
@@ -477,14 +479,25 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         lost: 0,
         level: 1,
         additional_ranges: vec![range(2)],
-        inputs: vec!["one".to_owned(), "two".to_owned()],
+        job: Some(JobOrigin {
+            token: 3,
+            outputs: vec!["made".to_owned()],
+            blocks: vec!["one".to_owned(), "two".to_owned()],
+            tenants: BTreeMap::from([("acme".to_owned(), vec![0, 1])]),
+        }),
     };
     let made = |tenants: Option<&[&str]>, origin: &BlockOrigin| {
         let tenants = tenants.map(|tenants| tenants.iter().map(|&tenant| tenant.to_owned()).collect());
-        let making = MergeOutput { id: "made".to_owned(), origin: Some(origin.clone()), tenants };
+        let making = MergeOutput {
+            id: "made".to_owned(),
+            origin: Some(origin.clone()),
+            tenants,
+            ..MergeOutput::default()
+        };
         let folder = MemoryFolder::default();
         let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
-        merge_into(&folder, &making, blocks.clone(), &mut scratch, &mut |_| ()).unwrap();
+        let sources = blocks.iter().cloned().map(MergeSource::from).collect();
+        merge_into(&folder, &making, sources, &mut scratch, &mut |_| ()).unwrap();
         Block::open(Arc::new(folder))
     };
     let mut apart = Model::new();
@@ -495,7 +508,7 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         apart.extend(read(&block));
     }
     assert_eq!(apart, read(&made(None, &origin).unwrap()));
-    let nothing = BlockOrigin { inputs: Vec::new(), ..origin };
+    let nothing = BlockOrigin { job: None, ..origin };
     let Err(refused) = made(None, &nothing) else { panic!("a block of level 1 is made of others") };
-    assert!(refused.to_string().contains("0 input blocks"), "{refused}");
+    assert!(refused.to_string().contains("no merge job"), "{refused}");
 }

@@ -1,5 +1,6 @@
 //! Entries of blocks in the catalog.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,14 +36,19 @@ pub struct BlockEntry {
     /// Number of acknowledged entries of the range that were lost to damage before the flush. Their tenants
     /// are unknown.
     pub lost: u64,
-    /// Number of merges that the rows went through, 0 for a flushed block. A flushed block holds the rows of
-    /// all tenants in its range. Several merged blocks can cover one range, each with its own tenants.
+    /// Level of the windows that the block was merged for, 0 for a flushed block. A flushed block is written
+    /// with the rows of all tenants in its range. Several merged blocks can cover one range, each with other
+    /// tenants or times.
     #[serde(default, skip_serializing_if = "is_flushed_level")]
     pub level: u8,
     /// Log ranges of a merged block after the first one. Empty for a flushed block.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub additional_ranges: Vec<ShardLogRange>,
-    /// Tenants with rows in the block.
+    /// Token of the job that merged the block. Absent for a flushed block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+    /// Listed parts of the block, one per tenant. A part that was merged into another block is removed here,
+    /// although its rows stay in the block's files.
     pub tenants: Vec<TenantSpan>,
 }
 
@@ -72,7 +78,56 @@ pub struct TenantSpan {
     pub max_time: i64,
     /// Number of the tenant's profiles.
     pub profiles: u64,
+    /// Number of the tenant's samples.
+    pub samples: u64,
+    /// Sum of all sample values, modulo 2^64. Absent in blocks of format 1, which do not state it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u64>,
+    /// Newest arrival of the rows. The epoch for a flushed block, whose id has the time of the flush.
+    #[serde(default, skip_serializing_if = "is_epoch")]
+    pub newest_arrival: Timestamp,
 }
+
+/// Part of a block: the rows of one tenant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartId {
+    /// Block that holds the rows.
+    pub block: BlockId,
+    /// Tenant that owns the rows.
+    pub tenant: TenantId,
+}
+
+/// Rows that a job read and did not write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DroppedRows {
+    /// Tenant that owns the rows.
+    pub tenant: TenantId,
+    /// Reason for dropping them.
+    pub reason: DropReason,
+    /// Number of profiles.
+    pub profiles: u64,
+    /// Number of samples.
+    pub samples: u64,
+    /// Sum of the sample values, modulo 2^64.
+    pub sum: u64,
+}
+
+/// Reason for which a job drops rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropReason {
+    /// Another row of the job has the same id.
+    Duplicate,
+    /// The rows are past their retention.
+    Expired,
+    /// The rows were deleted on request.
+    Deleted,
+}
+
+/// Lowest level of which each block holds one tenant and lies in that tenant's folder.
+pub const TENANT_FOLDER_LEVEL: u8 = 2;
 
 const RANDOM_BITS: u32 = 80;
 
@@ -100,7 +155,13 @@ impl BlockId {
     }
 }
 
+/// Returns whether a time is the epoch, which stands for an absent time.
+fn is_epoch(time: &Timestamp) -> bool {
+    *time == Timestamp::UNIX_EPOCH
+}
+
 impl TenantSpan {
+    /// Returns whether the rows overlap a time range, both ends included.
     fn overlaps(&self, from: i64, to: i64) -> bool {
         self.max_time >= from && self.min_time <= to
     }
@@ -154,10 +215,47 @@ impl BlockEntry {
             .chain(self.additional_ranges.iter().copied())
     }
 
-    /// Returns whether both blocks may hold the same row.
+    /// Returns the tenant whose folder in the bucket holds the block's objects. Absent for the shared folder.
+    pub fn folder_tenant(&self) -> Option<&TenantId> {
+        let owner = self.tenants.first().filter(|_| self.level >= TENANT_FOLDER_LEVEL);
+        owner.map(|span| &span.tenant)
+    }
+
+    /// Returns the newest arrival of a part's rows. The rows of a flushed block arrived before its id was
+    /// generated.
+    pub fn newest_arrival(&self, span: &TenantSpan) -> Timestamp {
+        match self.level {
+            0 => span.newest_arrival.max(self.id.named_at()),
+            _ => span.newest_arrival,
+        }
+    }
+
+    /// Returns the start of the block's age: the latest of its data and their arrival. A merge does not restart
+    /// it. A flushed block without parts arrived before its id was generated.
+    pub fn newest_time(&self) -> Timestamp {
+        let newest_of_part =
+            |span: &TenantSpan| Timestamp::from_nanos(span.max_time).max(self.newest_arrival(span));
+        self.tenants.iter().map(newest_of_part).max().unwrap_or_else(|| self.id.named_at())
+    }
+
+    /// Returns whether a flushed block and another block may hold the same row. A merge takes whole parts, so
+    /// the log ranges decide. Two merged blocks of one range can hold different times, so only the jobs that
+    /// wrote them tell them apart; they never conflict here.
     pub fn conflicts_with(&self, other: &Self) -> bool {
-        let shares = self.level == 0 || other.level == 0 || self.shares_tenant(other);
-        shares && self.overlaps_log_ranges(other)
+        match (self.level, other.level) {
+            (0, 0) => self.overlaps_log_ranges(other),
+            (0, _) | (_, 0) => self.overlaps_log_ranges(other) && self.shares_tenant(other),
+            _ => false,
+        }
+    }
+
+    /// Returns whether both blocks may hold the same row, for a block whose inputs are unknown. Merged blocks
+    /// hold different rows if one job wrote both, or if no tenant has rows of one time in both.
+    pub fn may_share_rows_with(&self, other: &Self) -> bool {
+        let is_of_same_job = self.job.is_some() && self.job == other.job;
+        let is_merged = self.level > 0 && other.level > 0;
+        self.conflicts_with(other)
+            || (is_merged && !is_of_same_job && self.overlaps_log_ranges(other) && self.shares_times(other))
     }
 
     /// Returns whether both blocks have a log entry in common. Requires that the ranges of each are in order.
@@ -178,7 +276,18 @@ impl BlockEntry {
     }
 
     fn shares_tenant(&self, other: &Self) -> bool {
-        self.tenants.iter().any(|span| other.tenant_span(&span.tenant).is_some())
+        let tenants: BTreeSet<&TenantId> = self.tenants.iter().map(|span| &span.tenant).collect();
+        other.tenants.iter().any(|span| tenants.contains(&span.tenant))
+    }
+
+    /// Returns whether a tenant's times in both blocks overlap.
+    fn shares_times(&self, other: &Self) -> bool {
+        let spans: BTreeMap<&TenantId, &TenantSpan> =
+            self.tenants.iter().map(|span| (&span.tenant, span)).collect();
+        let overlaps = |span: &TenantSpan| {
+            spans.get(&span.tenant).is_some_and(|own| own.overlaps(span.min_time, span.max_time))
+        };
+        other.tenants.iter().any(overlaps)
     }
 
     /// Returns whether this block's log ranges contain all entries of another block.
@@ -186,9 +295,12 @@ impl BlockEntry {
         other.log_ranges().all(|others| self.log_ranges().any(|rows| rows.contains(&others)))
     }
 
-    /// Returns a tenant's rows in the block.
+    /// Returns a tenant's rows in the block. The search is binary if the spans are sorted by tenant.
     pub fn tenant_span(&self, tenant: &TenantId) -> Option<&TenantSpan> {
-        self.tenants.iter().find(|span| span.tenant == *tenant)
+        match self.tenants.binary_search_by(|span| span.tenant.cmp(tenant)) {
+            Ok(index) => self.tenants.get(index),
+            Err(_) => self.tenants.iter().find(|span| span.tenant == *tenant),
+        }
     }
 
     /// Returns a tenant's rows if they overlap a time range, both ends included.
@@ -198,6 +310,12 @@ impl BlockEntry {
     /// Returns the time of the latest profile, Unix nanoseconds.
     pub fn max_time(&self) -> i64 {
         self.tenants.iter().map(|span| span.max_time).max().unwrap_or(i64::MIN)
+    }
+}
+
+impl fmt::Display for PartId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part of tenant {} in block {}", self.tenant, self.block)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Contract of the catalog, and an implementation in memory.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,11 +9,15 @@ use athanor_chassis::{Clock, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::compaction::planner::{compaction_status, plan_jobs};
 use crate::state::{
     AgeReport, BlockListing, CatalogCommand, CatalogState, CommandError, CommandResult, DataLoss,
-    TenantDocuments, decode_shard_id,
+    RemovalReport, TenantDocuments, Tombstone, decode_shard_id,
 };
-use crate::{BlockEntry, BlockId, MAX_SLOTS, MAX_TENANTS_PER_COMMAND, ShardEntry, ShardId, ShardLogRange};
+use crate::{
+    BlockEntry, BlockId, CompactionJob, CompactionStatus, DroppedRows, JobParts, JobRequest, MAX_SLOTS,
+    MAX_TENANTS_PER_COMMAND, PartId, ShardEntry, ShardId,
+};
 
 /// Interface of the catalog: proposals, and reads that are no older than the call.
 #[async_trait]
@@ -26,15 +31,21 @@ pub trait Catalog: Send + Sync + 'static {
     /// Returns all blocks. The result is no older than this call.
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError>;
 
-    /// Returns the blocks that hold rows of a slot and have ids generated at or after `since`. The entries have
-    /// no tenants. The result is no older than this call.
+    /// Returns the flushed blocks of a slot that have ids generated at or after `since`, and tombstoned ones
+    /// whose objects are not removed. Merged blocks hold ids of other slots and are left out: their inputs
+    /// keep the ids [INV-13]. The entries have no tenants. The result is no older than this call.
     async fn blocks_of_slot(&self, slot: u32, since: Timestamp) -> Result<Vec<BlockEntry>, CatalogError> {
-        let mut blocks = self.blocks().await?;
-        let of_slot = |rows: ShardLogRange| decode_shard_id(rows.shard).is_some_and(|(of, _)| of == slot);
-        blocks.retain(|block| block.id.named_at() >= since && block.log_ranges().any(of_slot));
+        let listed = self.blocks().await?;
+        // Read after the blocks, so a block that is tombstoned meanwhile is in one of the two.
+        let tombstones = self.tombstones().await?;
+        let tombstoned = tombstones.iter().filter_map(|(block, tombstone)| tombstone.flushed_entry(*block));
+        let flushed = listed.into_iter().filter(|block| block.level == 0).chain(tombstoned);
+        let is_of_slot = |block: &BlockEntry| decode_shard_id(block.shard).is_some_and(|(of, _)| of == slot);
+        let chosen = flushed.filter(|block| block.id.named_at() >= since && is_of_slot(block));
         // The names of many tenants would not fit into a response.
-        blocks.iter_mut().for_each(|block| block.tenants.clear());
-        Ok(blocks)
+        let by_id: BTreeMap<BlockId, BlockEntry> =
+            chosen.map(|block| (block.id, BlockEntry { tenants: Vec::new(), ..block })).collect();
+        Ok(by_id.into_values().collect())
     }
 
     /// Returns the tenants with rows in at least one block. The result is no older than this call.
@@ -43,14 +54,45 @@ pub trait Catalog: Send + Sync + 'static {
     /// Returns a tenant's documents. The result is no older than this call.
     async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError>;
 
-    /// Returns the tombstones, each with the time of its creation. The result is no older than this call.
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError>;
+    /// Returns the tombstones by id. The result is no older than this call.
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError>;
 
     /// Returns the ages of all blocks at the time that the next command would carry. Only a voter can compute
     /// them.
     async fn block_ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
         let message = "this catalog cannot compute the ages of blocks; send the request to a node with the role metastore";
         Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
+    }
+
+    /// Returns jobs that a worker can claim, the most urgent first. Only a voter can plan them.
+    async fn compaction_jobs(&self, _request: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {
+        let message =
+            "this catalog cannot plan compaction jobs; send the request to a node with the role metastore";
+        Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
+    }
+
+    /// Returns the state of compaction. Only a voter can compute it.
+    async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
+        let message = "this catalog cannot compute the state of compaction; send the request to a node with the role metastore";
+        Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
+    }
+
+    /// Returns the facts that decide which objects may be removed. Only the leading voter knows them.
+    async fn removal_report(&self) -> Result<RemovalReport, CatalogError> {
+        let message =
+            "this catalog cannot report removals; send the request to a node with the role metastore";
+        Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
+    }
+
+    /// Returns those of the named blocks that are neither listed nor tombstoned. The result is no older than
+    /// this call.
+    async fn unknown_blocks(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, CatalogError> {
+        let listed: BTreeSet<BlockId> = self.blocks().await?.iter().map(|block| block.id).collect();
+        // Read after the blocks, so a block that is tombstoned meanwhile is in one of the two.
+        let tombstones: BTreeSet<BlockId> =
+            self.tombstones().await?.into_iter().map(|(block, _)| block).collect();
+        let is_unknown = |block: &&BlockId| !listed.contains(*block) && !tombstones.contains(*block);
+        Ok(blocks.iter().filter(is_unknown).copied().collect())
     }
 
     /// Returns the shard of a slot that accepts records. If the slot has no shard, opens the first one, with
@@ -136,18 +178,50 @@ pub trait Catalog: Send + Sync + 'static {
         Ok((block, all.len() as u64))
     }
 
-    /// Replaces input blocks by the blocks that were merged from them.
-    async fn replace_blocks(
-        &self,
-        inputs: Vec<BlockId>,
-        outputs: Vec<BlockEntry>,
-    ) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::ReplaceBlocks { inputs, outputs }).await
+    /// Claims parts for a worker and returns the token of the claim.
+    async fn claim_parts(&self, worker: NodeId, parts: JobParts) -> Result<u64, CatalogError> {
+        match self.propose(CatalogCommand::ClaimParts { worker, parts }).await? {
+            CommandResult::Claimed(token) => Ok(token),
+            CommandResult::FailureLimit(part) => Err(CommandError::PartFailed(part).into()),
+            other => Err(CatalogError::from_result(other)),
+        }
     }
 
-    /// Deletes blocks and makes their ids unusable.
-    async fn tombstone_blocks(&self, blocks: Vec<BlockId>) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::TombstoneBlocks { blocks }).await
+    /// Renews the leases of a worker's claims. Returns the number of those that have not ended.
+    async fn renew_leases(&self, worker: NodeId, tokens: Vec<u64>) -> Result<u64, CatalogError> {
+        match self.propose(CatalogCommand::RenewLeases { worker, tokens }).await? {
+            CommandResult::Changed(renewed) => Ok(renewed as u64),
+            other => Err(CatalogError::from_result(other)),
+        }
+    }
+
+    /// Swaps the parts of a claim for the blocks that were merged from them. A retry changes nothing.
+    async fn finish_job(
+        &self,
+        token: u64,
+        outputs: Vec<BlockEntry>,
+        dropped: Vec<DroppedRows>,
+    ) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::FinishJob { token, outputs, dropped }).await
+    }
+
+    /// Ends a claim without a result, and counts the failure.
+    async fn fail_job(
+        &self,
+        token: u64,
+        reason: String,
+        culprit: Option<PartId>,
+    ) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::FailJob { token, reason, culprit }).await
+    }
+
+    /// Deletes blocks and makes their ids unusable. `tenant` owns the folder of those that are not listed.
+    async fn tombstone_blocks(
+        &self,
+        blocks: Vec<BlockId>,
+        tenant: Option<TenantId>,
+    ) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::TombstoneBlocks { blocks, tenant }).await
     }
 
     /// Proposes a command and ignores the number of changes that it made.
@@ -233,11 +307,30 @@ impl Catalog for InMemoryCatalog {
         Ok(self.state().tenant_documents(tenant))
     }
 
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        Ok(self.state().tombstones().collect())
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
+        Ok(self.state().tombstones().map(|(block, tombstone)| (block, tombstone.clone())).collect())
     }
 
     async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
         Ok(self.state().block_ages(self.clock.wall(), retention))
+    }
+
+    async fn compaction_jobs(&self, request: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {
+        let mut workers = self.state().claiming_workers();
+        workers.insert(request.worker);
+        let input = self.state().plan_input(self.clock.wall(), workers.len() as u32);
+        Ok(plan_jobs(&input, request))
+    }
+
+    async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
+        let workers = self.state().claiming_workers();
+        let input = self.state().plan_input(self.clock.wall(), workers.len() as u32);
+        Ok(compaction_status(&input))
+    }
+
+    /// A catalog in memory is never recovered, so no tombstone waits for a snapshot.
+    async fn removal_report(&self) -> Result<RemovalReport, CatalogError> {
+        let snapshot_time = Timestamp::from_nanos(i64::MAX);
+        Ok(self.state().removal_report(self.clock.wall(), snapshot_time))
     }
 }

@@ -3,8 +3,10 @@
 pub(crate) mod block_lifecycle;
 mod command;
 mod command_result;
+pub(crate) mod compaction;
 mod invariants;
 mod listing;
+pub(crate) mod persistent_map;
 pub(crate) mod rebuild;
 mod settings;
 mod tenant_documents;
@@ -17,25 +19,31 @@ use athanor_cluster::NodeId;
 use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockEntry, BlockId, ShardId, ShardLogRange};
+use crate::block::{BlockEntry, BlockId, ShardId};
 use block_lifecycle::block_set::BlockSet;
 use block_lifecycle::retention::Retention;
 use block_lifecycle::staging::StagedBlock;
+use compaction::CompactionState;
+use persistent_map::{PersistentMap, SharedValue};
 
-pub use block_lifecycle::blocks::{
-    DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS, TOMBSTONE_RETENTION,
-};
-pub use block_lifecycle::replace::{MAX_REPLACED, ReplaceMismatch};
+pub use block_lifecycle::blocks::{DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS};
+pub use block_lifecycle::removal::RemovalReport;
 pub use block_lifecycle::retention::{
     AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS, ProfileTimeRange,
 };
 pub use block_lifecycle::staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
+pub use block_lifecycle::tombstones::{TOMBSTONE_RETENTION, Tombstone};
+use command::CatalogCommand as Command;
 pub use command::{CatalogCommand, CatalogLogEntry, CommandDecodeError};
 pub use command_result::{CommandError, CommandResult, LimitedResource, PhaseTransition};
+pub use compaction::claims::JOB_LEASE;
+pub use compaction::failures::{MAX_FAILED_PARTS, MAX_PART_FAILURES};
+pub use compaction::finish::FINISHED_TOKEN_RETENTION;
+pub use compaction::job_check::{ConservedCount, OutputMismatch};
 pub use listing::{BlockListing, RoutingView};
-pub use rebuild::merged_blocks::find_merged_blocks;
+pub use rebuild::finished_jobs::{FinishedJob, FinishedJobs, JobInventory};
 pub use rebuild::recovery_input::{
-    BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport,
+    BucketBlock, CatalogRecoveryError, JobSource, RecoveryFindings, RecoveryInput, ShardReport,
 };
 pub use settings::{
     CatalogSettings, CatalogVoter, DEFAULT_MAX_FUTURE, MAX_SERVICES, MAX_VOTERS, ServiceRates,
@@ -50,7 +58,8 @@ pub use topology::shards::{
 };
 pub use topology::tables::{MAX_CLOCK_SKEW, PendingTable};
 
-/// State of the catalog, equal on every voter that applied the same commands.
+/// State of the catalog, equal on every voter that applied the same commands. The number of blocks does not
+/// slow down a clone: it shares them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogState {
@@ -66,16 +75,17 @@ pub struct CatalogState {
     pending: Option<PendingTable>,
     /// Highest table version that was ever proposed.
     newest_proposed: u64,
-    service_rates: ServiceRates,
+    service_rates: SharedValue<ServiceRates>,
     /// Addresses for operators only. The membership in the group's log alone decides which nodes vote.
     voters: BTreeMap<NodeId, CatalogVoter>,
     settings: CatalogSettings,
-    documents: BTreeMap<TenantId, TenantDocuments>,
+    documents: PersistentMap<TenantId, SharedValue<TenantDocuments>>,
     blocks: BlockSet,
-    /// Tombstones: ids that never register, each with its creation time.
-    tombstones: BTreeMap<BlockId, Timestamp>,
+    /// Tombstones by id. These ids never register.
+    tombstones: PersistentMap<BlockId, Tombstone>,
     data_losses: Vec<DataLossRecord>,
     retention: Retention,
+    compaction: CompactionState,
     /// Staged tenants, one block per shard.
     staged: BTreeMap<ShardId, StagedBlock>,
 }
@@ -115,65 +125,61 @@ impl CatalogState {
         result
     }
 
-    fn execute(&mut self, command: CatalogCommand) -> Result<CommandOutcome, CommandError> {
+    fn execute(&mut self, command: Command) -> Result<CommandOutcome, CommandError> {
         match command {
-            CatalogCommand::OpenSlots { count, members, zones } => self.open_slots(count, &members, &zones),
-            CatalogCommand::OpenShard { slot, members } => self.open_shard(slot, members),
-            CatalogCommand::AddSlot { slot, placement } => self.add_slot(slot, &placement),
-            CatalogCommand::Opened { shard, inherited, fenced } => {
-                self.complete_opening(shard, inherited, fenced)
-            }
-            CatalogCommand::RequestSeal { shard } => self.request_seal(shard),
-            CatalogCommand::CreateSuccessor { shard, placement } => self.create_successor(shard, &placement),
-            CatalogCommand::Sealed { shard, last_index, latest } => {
-                self.complete_seal(shard, last_index, latest)
-            }
-            CatalogCommand::MarkLost { shard, placement } => self.mark_lost(shard, &placement),
-            CatalogCommand::Reconciled { shard, last_index, with } => {
+            Command::OpenSlots { count, members, zones } => self.open_slots(count, &members, &zones),
+            Command::OpenShard { slot, members } => self.open_shard(slot, members),
+            Command::AddSlot { slot, placement } => self.add_slot(slot, &placement),
+            Command::Opened { shard, inherited, fenced } => self.complete_opening(shard, inherited, fenced),
+            Command::RequestSeal { shard } => self.request_seal(shard),
+            Command::CreateSuccessor { shard, placement } => self.create_successor(shard, &placement),
+            Command::Sealed { shard, last_index, latest } => self.complete_seal(shard, last_index, latest),
+            Command::MarkLost { shard, placement } => self.mark_lost(shard, &placement),
+            Command::Reconciled { shard, last_index, with } => {
                 self.complete_reconciliation(shard, last_index, with)
             }
-            CatalogCommand::AbandonShard { shard } => self.abandon_shard(shard),
-            CatalogCommand::RetireShard { shard, rest_is_empty } => self.retire_shard(shard, rest_is_empty),
-            CatalogCommand::ProposeTable { table } => self.propose_table(table),
-            CatalogCommand::Fenced { shard, version } => self.record_fence(shard, version),
-            CatalogCommand::FenceRejected { shard, version, latest } => {
-                self.reject_fence(shard, version, latest)
-            }
-            CatalogCommand::WithdrawTable { version } => self.withdraw_table(version),
-            CatalogCommand::PublishTable { version } => self.publish_table(version),
-            CatalogCommand::ExpireTables { before } => self.expire_tables(before),
-            CatalogCommand::SetServiceRates { changed } => self.set_service_rates(changed),
-            CatalogCommand::UpdateSettings { expected, settings } => {
-                self.update_settings(&expected, settings)
-            }
-            CatalogCommand::PutTenantDocument { tenant, name, expected, text } => {
+            Command::AbandonShard { shard } => self.abandon_shard(shard),
+            Command::RetireShard { shard, rest_is_empty } => self.retire_shard(shard, rest_is_empty),
+            Command::ProposeTable { table } => self.propose_table(table),
+            Command::Fenced { shard, version } => self.record_fence(shard, version),
+            Command::FenceRejected { shard, version, latest } => self.reject_fence(shard, version, latest),
+            Command::WithdrawTable { version } => self.withdraw_table(version),
+            Command::PublishTable { version } => self.publish_table(version),
+            Command::ExpireTables { before } => self.expire_tables(before),
+            Command::SetServiceRates { changed } => self.set_service_rates(changed),
+            Command::UpdateSettings { expected, settings } => self.update_settings(&expected, settings),
+            Command::PutTenantDocument { tenant, name, expected, text } => {
                 self.put_tenant_document(tenant, name, expected.as_deref(), text)
             }
-            CatalogCommand::AddVoter { node, address } => self.add_voter(node, address),
-            CatalogCommand::RemoveVoter { node } => Ok(self.remove_voter(node)),
-            CatalogCommand::RegisterBlock { block } => self.register_block(block),
-            CatalogCommand::StageTenants { shard, block, offset, tenants } => {
+            Command::AddVoter { node, address } => self.add_voter(node, address),
+            Command::RemoveVoter { node } => Ok(self.remove_voter(node)),
+            Command::RegisterBlock { block } => self.register_block(block),
+            Command::StageTenants { shard, block, offset, tenants } => {
                 self.stage_tenants(shard, block, offset, tenants)
             }
-            CatalogCommand::RegisterStagedBlock { block, tenants } => {
-                self.register_staged_block(block, tenants)
+            Command::RegisterStagedBlock { block, tenants } => self.register_staged_block(block, tenants),
+            Command::AdvanceWatermark { shard, to } => self.advance_watermark(shard, to),
+            Command::ReinstateBlock { block } => self.reinstate_block(block),
+            Command::ReinstateStagedBlock { block, tenants } => self.reinstate_staged_block(block, tenants),
+            Command::CloseGap { shard, from, to } => self.close_gap(shard, from, to),
+            Command::RecordDataLoss { loss } => self.record_data_loss(loss),
+            Command::ClearDataLoss { before } => Ok(self.clear_data_loss(before)),
+            Command::ClaimParts { worker, parts } => self.claim_parts(worker, parts),
+            Command::RenewLeases { worker, tokens } => Ok(self.renew_leases(worker, &tokens)),
+            Command::FinishJob { token, outputs, dropped } => self.finish_job(token, outputs, &dropped),
+            Command::FailJob { token, reason, culprit } => self.fail_job(token, &reason, culprit),
+            Command::RetryParts { parts } => Ok(self.retry_parts(&parts)),
+            Command::PauseCompaction { paused } => Ok(self.pause_compaction(paused)),
+            Command::RecordRemovedObjects { blocks } => Ok(self.record_removed_objects(&blocks)),
+            Command::TombstoneBlocks { blocks, tenant } => {
+                Ok(self.tombstone_blocks(&blocks, tenant.as_ref()))
             }
-            CatalogCommand::AdvanceWatermark { shard, to } => self.advance_watermark(shard, to),
-            CatalogCommand::ReinstateBlock { block } => self.reinstate_block(block),
-            CatalogCommand::ReinstateStagedBlock { block, tenants } => {
-                self.reinstate_staged_block(block, tenants)
-            }
-            CatalogCommand::CloseGap { shard, from, to } => self.close_gap(shard, from, to),
-            CatalogCommand::RecordDataLoss { loss } => self.record_data_loss(loss),
-            CatalogCommand::ClearDataLoss { before } => Ok(self.clear_data_loss(before)),
-            CatalogCommand::ReplaceBlocks { inputs, outputs } => self.replace_blocks(inputs, outputs),
-            CatalogCommand::TombstoneBlocks { blocks } => Ok(self.tombstone_blocks(blocks)),
-            CatalogCommand::ExpireTombstones => Ok(self.expire_tombstones()),
-            CatalogCommand::ExpireBlocks { retention, max_percent } => {
+            Command::ExpireTombstones => Ok(self.expire_tombstones()),
+            Command::ExpireBlocks { retention, max_percent } => {
                 Ok(self.expire_blocks(retention, max_percent))
             }
-            CatalogCommand::RestoreBlocks { blocks } => self.restore_blocks(blocks),
-            CatalogCommand::PurgeBlocks { blocks } => Ok(self.purge_blocks(blocks)),
+            Command::RestoreBlocks { blocks } => self.restore_blocks(blocks),
+            Command::PurgeBlocks { blocks } => Ok(self.purge_blocks(blocks)),
         }
     }
 
@@ -193,14 +199,24 @@ impl CatalogState {
         self.blocks.values()
     }
 
+    /// Returns the number of blocks.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Returns the sum of the blocks' sizes in bytes.
+    pub fn block_bytes(&self) -> u64 {
+        self.blocks.total_bytes()
+    }
+
+    /// Returns the number of tombstones.
+    pub fn tombstone_count(&self) -> usize {
+        self.tombstones.len()
+    }
+
     /// Returns the tenants with rows in some block, ascending.
     pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
         self.blocks.tenants()
-    }
-
-    /// Returns the tombstones, each with the time of its creation.
-    pub fn tombstones(&self) -> impl Iterator<Item = (BlockId, Timestamp)> {
-        self.tombstones.iter().map(|(&block, &at)| (block, at))
     }
 
     /// Returns the bytes per second of each service.

@@ -3,7 +3,8 @@
 //! ```text
 //!  run ──► ingest: first, fair among tenants ───────────────────────► one thread per core
 //!      ──► maintenance: long jobs in order ─────────────────────────► one thread per core, lower priority
-//!      ──► query: fair among tenants, jobs yield every 10 ms ───────► one slot per core, lowest priority
+//!      ──► query: fair among tenants, jobs yield every 10 ms ───────► one slot per core, low priority
+//!      ──► compaction: merges of blocks in order ───────────────────► one thread per core, lowest priority
 //! ```
 //!
 //! Fairness is deficit round robin on measured CPU time (`compute/fair_queue.rs`). `compute/scheduler.rs`
@@ -126,7 +127,7 @@ impl ComputePool {
     }
 
     /// Runs a job like [`run`](Self::run) and measures its CPU time under `activity`. Query jobs run after
-    /// all others. Jobs that write blocks and snapshots have their own threads.
+    /// those of uploads. Jobs that write blocks and snapshots have their own threads, and so have merges.
     pub async fn run_as<R, F>(&self, activity: CpuActivity, job: F) -> Result<R, ComputeError>
     where
         R: Send + 'static,
@@ -134,7 +135,8 @@ impl ComputePool {
     {
         let class = match activity {
             CpuActivity::Query => JobClass::Query,
-            CpuActivity::Flush | CpuActivity::Snapshot => JobClass::Maintenance,
+            CpuActivity::Flush | CpuActivity::Snapshot | CpuActivity::CompactionPlan => JobClass::Maintenance,
+            CpuActivity::Compaction => JobClass::Compaction,
             CpuActivity::HttpBody
             | CpuActivity::Decode
             | CpuActivity::Batch

@@ -3,6 +3,7 @@
 mod block;
 mod check;
 mod cluster;
+mod compaction;
 mod dev;
 mod profile;
 mod remote;
@@ -19,6 +20,7 @@ pub use cluster::{
     MetastoreArgs, MetastoreSubcommand, QuarantineArgs, QuarantineSubcommand, RetentionArgs,
     RetentionSubcommand, ShardArgs, ShardSubcommand, VotersArgs, VotersSubcommand,
 };
+pub use compaction::{CompactionArgs, CompactionSubcommand};
 pub use dev::{DevArgs, DevBenchArgs, DevClusterArgs, DevSubcommand};
 pub use profile::{
     ConvertArgs, DiffArgs, FlamegraphArgs, FlamegraphViewArgs, InputArgs, OutputFormat, ProfileSelectionArgs,
@@ -106,6 +108,8 @@ pub enum CliCommand {
     Shard(ShardArgs),
     /// Show and control the removal of blocks by age
     Retention(RetentionArgs),
+    /// Show and control compaction, which merges blocks
+    Compaction(CompactionArgs),
     /// List and delete uploaded debug information and ad hoc profiles
     Upload(UploadArgs),
     /// List and delete settings and recording rules of tenants
@@ -139,8 +143,8 @@ pub enum CliCommand {
     after_help = "Examples:\n  athanor serve\n  athanor serve --data /var/lib/athanor --listen 0.0.0.0:4040\n  athanor serve --config athanor.yaml --set ingester.flush.max_head_age=0s\n\nA setting comes from the file, the environment (ATHANOR_INGESTER__FLUSH__MAX_HEAD_AGE=0s) or --set; later sources win.\n`athanor config` prints all settings with their values."
 )]
 pub struct ServeArgs {
-    /// Roles of this process, separated by commas: all, distributor, ingester, metastore, querier, store-gateway
-    /// [default: all]
+    /// Roles of this process, separated by commas: all, compactor, distributor, ingester, metastore, querier,
+    /// store-gateway [default: all]
     #[arg(long, value_name = "ROLES")]
     pub target: Option<String>,
     #[command(flatten)]

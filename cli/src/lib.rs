@@ -66,6 +66,7 @@ fn run(cli: Cli) -> Result<(), Status> {
         CliCommand::Metastore(args) => server::admin_commands::metastore(args, &output),
         CliCommand::Shard(args) => server::admin_commands::shard(args, &output),
         CliCommand::Retention(args) => server::admin_commands::retention(args, &output),
+        CliCommand::Compaction(args) => server::compaction_commands::compaction(args, &output),
         CliCommand::Upload(args) => server::tenant_commands::upload(args, &output),
         CliCommand::Settings(args) => server::tenant_commands::tenant_settings(args, &output),
         CliCommand::Top(args) => profile::profile_views::top(&args, &output),

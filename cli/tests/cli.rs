@@ -315,7 +315,7 @@ fn the_help_of_every_command_has_examples() {
 }
 
 /// Those that need a server are tried with one, elsewhere; generating writes hundreds of megabytes.
-const ELSEWHERE: [&str; 30] = [
+const ELSEWHERE: [&str; 34] = [
     "dev generate",
     "dev cluster",
     "metastore voters list",
@@ -326,6 +326,10 @@ const ELSEWHERE: [&str; 30] = [
     "shard list",
     "shard seal",
     "shard abandon",
+    "compaction status",
+    "compaction pause",
+    "compaction resume",
+    "compaction retry",
     "retention status",
     "retention apply",
     "retention restore",

@@ -19,6 +19,8 @@ pub const MISSING_MEMBER_RETENTION: Duration = Duration::from_secs(10 * 60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleName {
+    /// Merges blocks and removes old objects.
+    Compactor,
     /// Receives uploads.
     Distributor,
     /// Stores recent profiles in shards.
@@ -86,12 +88,19 @@ pub(crate) struct MemberTable {
 
 impl RoleName {
     /// All roles, in alphabetical order.
-    pub const ALL_VARIANTS: [Self; 5] =
-        [Self::Distributor, Self::Ingester, Self::Metastore, Self::Querier, Self::StoreGateway];
+    pub const ALL_VARIANTS: [Self; 6] = [
+        Self::Compactor,
+        Self::Distributor,
+        Self::Ingester,
+        Self::Metastore,
+        Self::Querier,
+        Self::StoreGateway,
+    ];
 
     /// Name of the role in settings and gossip.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Compactor => "compactor",
             Self::Distributor => "distributor",
             Self::Ingester => "ingester",
             Self::Metastore => "metastore",

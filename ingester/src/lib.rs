@@ -47,5 +47,6 @@ pub use shard_handoff::handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS
 pub use stats::metrics;
 pub use stats::{FlushStats, FlushSummary, ShardStats};
 pub use window::{DedupWindow, RunFiles};
+pub use write::batcher::longest_id_retention;
 pub use write::pending_append::STALE_TABLE_REASON;
 pub use write::shard::StoredUpload;

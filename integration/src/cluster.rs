@@ -44,6 +44,8 @@ use crate::compactor::TestCompactor;
 pub use bucket::FaultBucket;
 use net::{FaultNet, LOOPBACK_ADDRESS, SimulatedNetwork};
 
+/// Interval at which the compactors of nodes look for jobs: never during a test.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(86_400);
 /// Longest wait of a test for a state that must be reached.
 pub const STATE_DEADLINE: Duration = Duration::from_secs(300);
 /// Interval between two checks of a state.
@@ -208,6 +210,8 @@ impl TestCluster {
         config.wal.min_free_bytes = WAL_RESERVE_BYTES;
         config.wal.segment_bytes = ByteSize::mib(1);
         config.wal.preallocated_segments = 0;
+        // Blocks change only when a test merges them.
+        config.compactor.poll_interval = IDLE_POLL_INTERVAL;
         config.limits = TenantLimits {
             reject_older_than: Duration::ZERO,
             reject_newer_than: Duration::ZERO,
@@ -249,6 +253,7 @@ impl TestCluster {
             log: Arc::new(server.log.clone()),
             state: Arc::new(server.state.clone()),
             cache: Some(Arc::new(MemoryDisk::new())),
+            scratch: Arc::new(athanor_compactor::MemoryScratch),
             activity: None,
             pump: CommitMode::Thread,
             store: Store::with_object_store(Arc::new(TestBucket(self.bucket.clone())), &storage, deps),
@@ -402,7 +407,9 @@ impl TestCluster {
         let NodeDeps { store, clock, .. } = self.system(name);
         let random = Random::from_seed(seed);
         let cluster = CLUSTER_ID.to_owned();
-        (runtime, TestCompactor { catalog, store, clock, random, cluster, written: Arc::default() })
+        let written = Arc::default();
+        let gives_up_claims = true;
+        (runtime, TestCompactor { catalog, store, clock, random, cluster, written, gives_up_claims })
     }
 
     /// Sleeps for one poll interval between two attempts.

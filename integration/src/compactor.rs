@@ -1,34 +1,38 @@
-//! Compactor for tests: merges random blocks and replaces them in the catalog.
+//! Compactor for tests: the real one, with a planner that chooses parts at random.
 //!
 //! ```text
-//!  blocks ─► random inputs ─► one merged block, or one per tenant ─► bucket ─► Command::Replace
+//!  listed blocks ─► random parts ─► Compactor: claim, merge, upload ─► FinishJob
 //! ```
-//! Its choices are random and several compactors run concurrently. Some write blocks and do not replace the
-//! inputs, like a compactor whose process crashes in between.
+//! Several compactors run concurrently. Some end after their upload, before the catalog receives `FinishJob`,
+//! like a process that crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use athanor_block::{
-    Block, BlockFolder, BlockOrigin, LogRange, META_FILE, MemoryFolder, MergeOutput, PARQUET_FILES,
+use async_trait::async_trait;
+use athanor_catalog::{
+    BlockEntry, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult, CompactionJob,
+    JobRequest, ShardLogRange, TenantDocuments, Tombstone,
 };
-use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardLogRange};
-use athanor_chassis::{Clock, ErrorCode, Random, Status, TenantId, Timestamp};
-use athanor_metastore::bucket_block_from_meta;
+use athanor_catalog::{BlockId, CompactionStatus};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId};
+use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
 use athanor_storage::Store;
-use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-/// Number of merges after which one leaves its inputs in place, like a crash before the replacement.
-const UNREPLACED_INTERVAL: u64 = 8;
-/// Maximum number of blocks that one merge reads.
+/// Number of jobs after which one ends before `FinishJob`, like a crash.
+const UNFINISHED_INTERVAL: u64 = 8;
+/// Maximum number of blocks that one job reads.
 const MAX_MERGE_INPUTS: u64 = 5;
+/// Highest level of a job.
+const MAX_LEVEL: u64 = 3;
 
-/// Compactor that merges random blocks of a cluster.
+/// Compactor that merges random parts of a cluster's blocks.
 #[derive(Clone)]
 pub struct TestCompactor {
-    /// Catalog that lists and replaces the blocks.
+    /// Catalog that lists the blocks and finishes jobs.
     pub catalog: Arc<dyn Catalog>,
     /// Bucket that holds the blocks.
     pub store: Store,
@@ -38,160 +42,180 @@ pub struct TestCompactor {
     pub random: Random,
     /// Cluster id that new blocks carry.
     pub cluster: String,
-    /// Number of merges that wrote their blocks.
+    /// Number of jobs that wrote their blocks.
     pub written: Arc<AtomicU64>,
+    /// Whether claims of jobs that end before `FinishJob` are given up at once. Otherwise their leases expire.
+    pub gives_up_claims: bool,
 }
 
 /// Outcome of one compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CompactionOutcome {
-    /// No block was listed, or the chosen blocks must not be merged.
+    /// No block was listed, or the chosen parts must not be merged.
     Idle,
-    /// The new blocks replaced their inputs.
+    /// The new blocks replaced the parts.
     Replaced,
-    /// The new blocks were written, and the inputs stay registered.
+    /// The new blocks were written, and the parts stay listed.
     Left,
-    /// Another compactor or retention had replaced or removed an input.
+    /// Another compactor or retention had replaced or removed a part.
     Late,
 }
 
-/// Inputs of one merge, and the split of their rows into new blocks.
-struct CompactionPlan {
-    inputs: Vec<BlockEntry>,
-    /// Tenants of each new block.
-    parts: Vec<BTreeSet<String>>,
+/// Catalog client whose jobs are random, and which does not survive some of them.
+struct RandomPlanner {
+    catalog: Arc<dyn Catalog>,
+    random: Random,
+    written: Arc<AtomicU64>,
+    /// Token of the job that ended before `FinishJob`.
+    ended: Mutex<Option<u64>>,
+    crash: Notify,
 }
 
 impl TestCompactor {
-    /// Merges one random set of blocks.
+    /// Merges one random set of parts.
     pub async fn compact_once(&self) -> Result<CompactionOutcome, Status> {
-        let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
-        let Some(made) = self.plan_compaction(&listed) else { return Ok(CompactionOutcome::Idle) };
-        let mut blocks = Vec::new();
-        for input in &made.inputs {
-            match self.fetch(input.id).await {
-                // Another compactor replaced this input, and its objects are deleted.
-                Err(status) if status.code == ErrorCode::NotFound => return Ok(CompactionOutcome::Late),
-                fetched => blocks.push(fetched?),
+        let planner = Arc::new(RandomPlanner {
+            catalog: Arc::clone(&self.catalog),
+            random: self.random.split(),
+            written: Arc::clone(&self.written),
+            ended: Mutex::default(),
+            crash: Notify::new(),
+        });
+        let cluster =
+            u128::from_str_radix(&self.cluster, 16).expect("a cluster id has 32 hexadecimal digits");
+        let deps = CompactorDeps {
+            catalog: Arc::clone(&planner) as Arc<dyn Catalog>,
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            random: self.random.split(),
+            compute: ComputePool::inline(),
+            scratch: Arc::new(MemoryScratch),
+            node: self.random.next_u64(),
+            cluster,
+        };
+        let compactor = Compactor::new(CompactorConfig::default(), deps);
+        let outcome = tokio::select! {
+            biased;
+            () = planner.crash.notified() => None,
+            outcome = compactor.run_once() => Some(outcome?),
+        };
+        match outcome {
+            None => {
+                let ended = *planner.ended.lock();
+                self.give_up_claim(ended).await?;
+                Ok(CompactionOutcome::Left)
             }
+            Some(JobOutcome::Idle) => Ok(CompactionOutcome::Idle),
+            Some(JobOutcome::Finished) => Ok(CompactionOutcome::Replaced),
+            Some(JobOutcome::ClaimEnded) => Ok(CompactionOutcome::Late),
+            Some(JobOutcome::Failed { reason, .. }) => Err(Status::new(ErrorCode::Internal, reason)),
         }
-        let mut outputs = Vec::new();
-        for (place, tenants) in made.parts.iter().enumerate() {
-            outputs.push(self.write(&made.inputs, tenants, place == 0, blocks.clone()).await?);
-        }
-        if self.written.fetch_add(1, Ordering::Relaxed) % UNREPLACED_INTERVAL == UNREPLACED_INTERVAL - 1 {
-            return Ok(CompactionOutcome::Left);
-        }
-        let inputs: Vec<BlockId> = made.inputs.iter().map(|input| input.id).collect();
-        let repeats = self.random.next_below(2);
-        for _ in 0..=repeats {
-            match self.catalog.replace_blocks(inputs.clone(), outputs.clone()).await {
-                Ok(()) => {}
-                Err(CatalogError::Refused(CommandError::NotListed(_) | CommandError::Tombstoned(_))) => {
-                    return Ok(CompactionOutcome::Late);
-                }
-                Err(error) => return Err(Status::from_error(&error)),
-            }
-        }
-        Ok(CompactionOutcome::Replaced)
     }
 
-    fn plan_compaction(&self, listed: &[BlockEntry]) -> Option<CompactionPlan> {
+    /// Gives up the claim of a job that ended early, and forgets the failure, so that another job takes its
+    /// parts at once.
+    async fn give_up_claim(&self, token: Option<u64>) -> Result<(), Status> {
+        let Some(token) = token.filter(|_| self.gives_up_claims) else { return Ok(()) };
+        let fail = CatalogCommand::FailJob { token, reason: "ended early".to_owned(), culprit: None };
+        for command in [fail, CatalogCommand::RetryParts { parts: Vec::new() }] {
+            self.catalog.propose(command).await.map_err(|error| Status::from_error(&error))?;
+        }
+        Ok(())
+    }
+}
+
+impl RandomPlanner {
+    /// Chooses random blocks, and all or some of their tenants.
+    fn plan(&self, listed: &[BlockEntry]) -> Option<CompactionJob> {
         let count = 1 + self.random.next_below(MAX_MERGE_INPUTS);
         let mut chosen = BTreeMap::new();
         for _ in 0..count {
             let input = listed.get(self.random.next_below(listed.len().max(1) as u64) as usize)?;
-            chosen.insert(input.id, input);
+            chosen.insert(input.id, input.clone());
         }
-        let rows = ShardLogRange::join_adjacent(chosen.values().flat_map(|input| input.log_ranges()));
         let spans = chosen.values().flat_map(|input| &input.tenants);
-        let tenants: BTreeSet<&TenantId> = spans.map(|span| &span.tenant).collect();
-        // Other blocks may hold rows of the same ranges for the same tenants. A valid merge must include
-        // those blocks.
-        let meets = |other: &BlockEntry| {
-            other.log_ranges().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
-                && tenants.iter().any(|tenant| other.tenant_span(tenant).is_some())
-        };
-        if listed.iter().any(|other| !chosen.contains_key(&other.id) && meets(other)) {
+        let mut tenants: BTreeSet<TenantId> = spans.map(|span| span.tenant.clone()).collect();
+        if self.random.next_below(2) == 0 {
+            let kept = tenants.iter().nth(self.random.next_below(tenants.len() as u64) as usize).cloned();
+            tenants = kept.into_iter().collect();
+        }
+        let mut inputs: Vec<BlockEntry> = chosen.into_values().collect();
+        for input in &mut inputs {
+            input.tenants.retain(|span| tenants.contains(&span.tenant));
+        }
+        inputs.retain(|input| !input.tenants.is_empty());
+        if has_conflict(&inputs, &tenants, listed) {
             return None;
         }
-        let tenants: BTreeSet<String> = tenants.into_iter().map(ToString::to_string).collect();
-        let parts = match self.random.next_below(2) {
-            0 => vec![tenants],
-            _ => tenants.into_iter().map(|tenant| [tenant].into()).collect(),
-        };
-        Some(CompactionPlan { inputs: chosen.into_values().cloned().collect(), parts })
-    }
-
-    async fn fetch(&self, id: BlockId) -> Result<Block, Status> {
-        let folder = MemoryFolder::default();
-        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
-            let bytes = self.store.get(&key(id, file)?).await.map_err(|error| Status::from_error(&error))?;
-            let written = folder.create(file).and_then(|mut out| std::io::Write::write_all(&mut out, &bytes));
-            written.map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
-        }
-        Block::open(Arc::new(folder)).map_err(|error| Status::from_error(&error))
-    }
-
-    /// Writes the block that holds the rows of these tenants.
-    async fn write(
-        &self,
-        inputs: &[BlockEntry],
-        tenants: &BTreeSet<String>,
-        is_first: bool,
-        blocks: Vec<Block>,
-    ) -> Result<BlockEntry, Status> {
-        // The id must be later than all inputs, even if another clock named them.
-        let newest = inputs.iter().map(|input| input.id.named_at()).max().unwrap_or(Timestamp::UNIX_EPOCH);
-        let named = self.clock.wall().max(newest.plus(Duration::from_millis(1)));
-        let id = BlockId::new(named, &self.random);
-        let lost = if is_first { inputs.iter().map(|input| input.lost).sum() } else { 0 };
-        let rows = ShardLogRange::join_adjacent(inputs.iter().flat_map(BlockEntry::log_ranges));
-        let range =
-            |&ShardLogRange { shard, epoch, from, to }: &ShardLogRange| LogRange { shard, epoch, from, to };
-        let highest = inputs.iter().map(|input| input.level).max().unwrap_or_default();
-        let origin = BlockOrigin {
-            lost,
-            level: highest.saturating_add(1),
-            additional_ranges: rows[1..].iter().map(range).collect(),
-            inputs: inputs.iter().map(|input| input.id.to_string()).collect(),
-            ..self.origin_of(rows[0])
-        };
-        self.put(id, origin, Some(tenants.clone()), blocks).await
-    }
-
-    /// Returns the block origin of a log range, as a flush writes it.
-    fn origin_of(&self, ShardLogRange { shard, epoch, from, to }: ShardLogRange) -> BlockOrigin {
-        let cluster = self.cluster.clone();
-        let additional_ranges = Vec::new();
-        let inputs = Vec::new();
-        BlockOrigin { cluster, shard, epoch, from, to, lost: 0, level: 0, additional_ranges, inputs }
-    }
-
-    /// Merges blocks into one and writes it to the bucket.
-    async fn put(
-        &self,
-        id: BlockId,
-        origin: BlockOrigin,
-        tenants: Option<BTreeSet<String>>,
-        blocks: Vec<Block>,
-    ) -> Result<BlockEntry, Status> {
-        let folder = MemoryFolder::default();
-        let wrong = |why: String| Status::new(ErrorCode::Internal, why);
-        let making = MergeOutput { id: id.to_string(), origin: Some(origin.clone()), tenants };
-        let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
-        let meta = athanor_block::merge_into(&folder, &making, blocks, &mut scratch, &mut |_| ());
-        let meta = meta.map_err(|error| Status::from_error(&error))?;
-        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
-            let read = folder.length(file).and_then(|length| folder.read(file, 0, length as usize));
-            let bytes = read.map_err(|error| wrong(error.to_string()))?;
-            self.store.create(&key(id, file)?, bytes).await.map_err(|error| Status::from_error(&error))?;
-        }
-        Ok(bucket_block_from_meta(id, &meta, &origin).map_err(wrong)?.block)
+        let arrival = |input: &BlockEntry| input.tenants.iter().map(|span| input.newest_arrival(span)).max();
+        inputs.sort_by_key(|input| (arrival(input), input.id));
+        let highest = inputs.iter().map(|input| u64::from(input.level)).max()?;
+        let lowest = highest.max(1);
+        let level = lowest + self.random.next_below(MAX_LEVEL + 1 - lowest);
+        let bytes = inputs.iter().map(|input| input.bytes).sum();
+        let splits = 1 + self.random.next_below(2) as u32;
+        Some(CompactionJob { level: level as u8, inputs, bytes, splits })
     }
 }
 
-fn key(block: BlockId, file: &str) -> Result<ObjectKey, Status> {
-    let file = FileName::new(file).map_err(|error| Status::from_error(&error))?;
-    Ok(ObjectKey::Block { owner: BlockOwner::Shared, block: block.number(), file })
+/// Returns whether the outputs of a job may share a row with a flushed block that keeps a part of one of the
+/// tenants.
+fn has_conflict(inputs: &[BlockEntry], tenants: &BTreeSet<TenantId>, listed: &[BlockEntry]) -> bool {
+    let rows = ShardLogRange::join_adjacent(inputs.iter().flat_map(BlockEntry::log_ranges));
+    let meets = |other: &BlockEntry| {
+        other.log_ranges().any(|others| rows.iter().any(|rows| rows.overlaps(&others)))
+            && tenants.iter().any(|tenant| other.tenant_span(tenant).is_some())
+    };
+    let is_input = |other: &BlockEntry| inputs.iter().any(|input| input.id == other.id);
+    listed.iter().any(|other| other.level == 0 && !is_input(other) && meets(other))
+}
+
+#[async_trait]
+impl Catalog for RandomPlanner {
+    async fn propose(&self, command: CatalogCommand) -> Result<CommandResult, CatalogError> {
+        let CatalogCommand::FinishJob { token, .. } = &command else {
+            return self.catalog.propose(command).await;
+        };
+        let written = self.written.fetch_add(1, Ordering::Relaxed);
+        if written % UNFINISHED_INTERVAL == UNFINISHED_INTERVAL - 1 {
+            *self.ended.lock() = Some(*token);
+            self.crash.notify_one();
+            return std::future::pending().await;
+        }
+        let result = self.catalog.propose(command.clone()).await?;
+        // A response may be lost, so the command is sent again at times.
+        match self.random.next_below(2) {
+            0 => Ok(result),
+            _ => self.catalog.propose(command).await,
+        }
+    }
+
+    async fn compaction_jobs(&self, _: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {
+        let listed = self.catalog.blocks().await?;
+        Ok(self.plan(&listed).into_iter().collect())
+    }
+
+    async fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> Result<BlockListing, CatalogError> {
+        self.catalog.list_blocks(tenant, from, to).await
+    }
+
+    async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
+        self.catalog.blocks().await
+    }
+
+    async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
+        self.catalog.tenants().await
+    }
+
+    async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
+        self.catalog.tenant_documents(tenant).await
+    }
+
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
+        self.catalog.tombstones().await
+    }
+
+    async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
+        self.catalog.compaction_status().await
+    }
 }

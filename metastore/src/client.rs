@@ -4,6 +4,8 @@
 //! presumed leader first, until one responds or the timeout elapses. If the response to a proposal is lost,
 //! the client retries the proposal. Every command is idempotent.
 
+mod compaction_reads;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::{
     AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
-    CommandResult, RoutingView, TenantDocuments,
+    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RoutingView, TenantDocuments,
+    Tombstone,
 };
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId, Timestamp};
 use athanor_cluster::members::RoleName;
@@ -534,11 +537,27 @@ impl Catalog for MetastoreClient {
         self.local_voter()?.blocks().await
     }
 
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.local_voter()?.tombstones().await
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
+        self.read_tombstones().await
     }
 
     async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
         self.local_voter()?.block_ages(retention).await
+    }
+
+    async fn compaction_jobs(&self, request: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {
+        self.read_jobs(request).await
+    }
+
+    async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
+        self.read_status().await
+    }
+
+    async fn removal_report(&self) -> Result<RemovalReport, CatalogError> {
+        self.read_removal_report().await
+    }
+
+    async fn unknown_blocks(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, CatalogError> {
+        self.find_unknown_blocks(blocks).await
     }
 }

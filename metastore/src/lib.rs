@@ -43,14 +43,14 @@ pub use client::{MetastoreClient, MetastoreClientDeps};
 pub use group_bootstrap::{BootstrapDeps, BootstrapError, VALID_VOTER_COUNTS, decide_bootstrap};
 pub use maintenance::VoterMaintenance;
 pub use recovery::{
-    MetastoreRecoveryError, RecoveredState, RecoveryParams, RecoveryReport, bucket_block_from_meta,
-    install_recovered_state, recover_catalog,
+    MetastoreRecoveryError, RecoveredState, RecoveryParams, RecoveryReport, block_owner,
+    bucket_block_from_meta, install_recovered_state, recover_catalog,
 };
 pub use routing_watch::RoutingWatch;
 pub use service::{MetastoreServer, MetastoreServerDeps};
 pub use snapshot_store::{SnapshotStore, StoredSnapshot};
 pub use state_machine::{CatalogSize, CatalogStateMachine};
-pub use voter::{MAX_COMMAND_SIZE, MetastoreVoter, VoterInfo};
+pub use voter::{MAX_COMMAND_SIZE, MetastoreVoter, MetastoreVoterDeps, VoterInfo};
 
 /// Number of the catalog's raft group in a node's log.
 pub const CATALOG_GROUP: u32 = 0;

@@ -26,6 +26,8 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// upload.
 const SNAPSHOT_UPLOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
 
+/// Interval between computations of the status of compaction, for metrics.
+const COMPACTION_STATUS_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval between readings of the other voters' clocks.
 const READ_CLOCKS_INTERVAL: Duration = Duration::from_secs(10);
 /// Timeout for the reading of a clock. The error of the result is at most half of it.
@@ -54,6 +56,27 @@ impl MetastoreVoter {
                 () = token.cancelled() => return,
                 () = self.clock().sleep(MAINTENANCE_INTERVAL) => self.compact().await,
             }
+        }
+    }
+}
+
+impl MetastoreVoter {
+    /// Computes the status of compaction for metrics while this voter leads, until the process ends.
+    pub async fn watch_compaction(self, token: CancellationToken) {
+        let watching = async {
+            loop {
+                self.clock().sleep(COMPACTION_STATUS_INTERVAL).await;
+                if self.leader().here
+                    && let Err(error) = self.compaction_status().await
+                {
+                    tracing::debug!(%error, "failed to compute the status of compaction, will retry");
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = token.cancelled() => {}
+            () = watching => {}
         }
     }
 }
@@ -211,6 +234,7 @@ impl VoterMaintenance {
             }
             (tried, last) = (Some(cut), clock.monotonic());
             let copy = self.metastore.copy_state();
+            let time = copy.state.time();
             let put = async {
                 let packed =
                     self.compute.run(move || copy.encode()).await.map_err(|error| error.to_string())??;
@@ -222,7 +246,10 @@ impl VoterMaintenance {
                 put = put => put,
             };
             match put {
-                Ok(()) => uploaded = Some(applied),
+                Ok(()) => {
+                    uploaded = Some(applied);
+                    self.metastore.record_snapshot(time);
+                }
                 Err(error) => {
                     tracing::warn!(error, "failed to upload catalog snapshot, will retry")
                 }

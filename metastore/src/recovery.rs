@@ -4,14 +4,16 @@
 //! Recovery changes nothing in the bucket. Its result is the state from which one node bootstraps the group
 //! with [`install_recovered_state`]. The other voters then join that node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_block::{BlockMeta, BlockOrigin, LogRange, MAX_META_BYTES, META_FILE, PARQUET_FILES, TenantMeta};
-use athanor_catalog::{
-    BlockEntry, BlockId, BucketBlock, CatalogRecoveryError, CatalogState, RecoveryFindings, RecoveryInput,
-    ShardLogRange, ShardReport, TenantSpan,
+use athanor_block::{
+    BlockMeta, BlockOrigin, JobOrigin, LogRange, MAX_META_BYTES, META_FILE, PARQUET_FILES, TenantMeta,
 };
-use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, Timestamp};
+use athanor_catalog::{
+    BlockEntry, BlockId, BucketBlock, CatalogRecoveryError, CatalogState, JobParts, JobSource, PartId,
+    RecoveryFindings, RecoveryInput, ShardLogRange, ShardReport, TENANT_FOLDER_LEVEL, TenantSpan,
+};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, TenantId, Timestamp};
 use athanor_consensus::replicated::{self, GroupOpenError};
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 use athanor_storage::{Store, StoreError};
@@ -134,39 +136,27 @@ pub async fn install_recovered_state(
     replicated::bootstrap_from_snapshot(deps, CATALOG_GROUP, recovered.index, recovered.state.encode()).await
 }
 
+/// Objects of one block in the bucket.
+struct BlockObjects {
+    owner: BlockOwner,
+    block: BlockId,
+    /// Sizes of the files in bytes, by name.
+    sizes: BTreeMap<String, u64>,
+}
+
+impl BlockObjects {
+    fn key(&self, file: &str) -> Result<ObjectKey, Status> {
+        let file =
+            FileName::new(file).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
+        Ok(ObjectKey::Block { owner: self.owner.clone(), block: self.block.number(), file })
+    }
+}
+
 /// Returns the complete blocks of a cluster, and for each other block the reason why it is left out.
 async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketBlock>, Vec<String>), Status> {
-    let mut found = Vec::new();
-    let (mut last, mut sizes): (Option<String>, Vec<(BlockId, String, u64)>) = (None, Vec::new());
-    loop {
-        let below = KeyPrefix::BlocksOf(BlockOwner::Shared);
-        let page = store
-            .list(&below, last.as_deref(), LIST_PAGE_KEYS)
-            .await
-            .map_err(|error| Status::from_error(&error))?;
-        for entry in &page {
-            let Ok(ObjectKey::Block { owner: BlockOwner::Shared, block, .. }) = ObjectKey::parse(&entry.key)
-            else {
-                continue;
-            };
-            let block = BlockId::from_number(block);
-            if sizes.first().is_some_and(|(before, ..)| *before != block) {
-                found.push(std::mem::take(&mut sizes));
-            }
-            let file = entry.key.rsplit('/').next().unwrap_or_default();
-            if PARQUET_FILES.into_iter().chain([META_FILE]).any(|name| name == file) {
-                sizes.push((block, file.to_owned(), entry.size));
-            }
-        }
-        last = page.last().map(|entry| entry.key.clone());
-        if page.len() < LIST_PAGE_KEYS {
-            break;
-        }
-    }
-    found.push(sizes);
-    found.retain(|files| !files.is_empty());
+    let found = list_block_objects(store).await?;
     let read = futures::stream::iter(found)
-        .map(|files| read_bucket_block(store, cluster, files))
+        .map(|objects| read_bucket_block(store, cluster, objects))
         .buffered(MAX_CONCURRENT_READS);
     let read: Vec<Result<BucketBlock, String>> = read.try_collect().await?;
     let mut blocks = Vec::new();
@@ -180,80 +170,161 @@ async fn list_bucket_blocks(store: &Store, cluster: u128) -> Result<(Vec<BucketB
     Ok((blocks, skipped))
 }
 
+/// Lists the objects of all blocks, in the shared folder and in those of the tenants.
+async fn list_block_objects(store: &Store) -> Result<Vec<BlockObjects>, Status> {
+    let mut found: Vec<BlockObjects> = Vec::new();
+    let mut last: Option<String> = None;
+    loop {
+        let page = store
+            .list(&KeyPrefix::Blocks, last.as_deref(), LIST_PAGE_KEYS)
+            .await
+            .map_err(|error| Status::from_error(&error))?;
+        for entry in &page {
+            let Ok(ObjectKey::Block { owner, block, file }) = ObjectKey::parse(&entry.key) else { continue };
+            if !PARQUET_FILES.into_iter().chain([META_FILE]).any(|name| name == file.as_str()) {
+                continue;
+            }
+            let block = BlockId::from_number(block);
+            match found.last_mut().filter(|objects| objects.owner == owner && objects.block == block) {
+                Some(objects) => {
+                    objects.sizes.insert(file.as_str().to_owned(), entry.size);
+                }
+                None => {
+                    let sizes = [(file.as_str().to_owned(), entry.size)].into();
+                    found.push(BlockObjects { owner, block, sizes });
+                }
+            }
+        }
+        last = page.last().map(|entry| entry.key.clone());
+        if page.len() < LIST_PAGE_KEYS {
+            return Ok(found);
+        }
+    }
+}
+
 /// Reads the metadata of a block. The inner error is the reason why the block is left out.
 async fn read_bucket_block(
     store: &Store,
     cluster: u128,
-    files: Vec<(BlockId, String, u64)>,
+    objects: BlockObjects,
 ) -> Result<Result<BucketBlock, String>, Status> {
-    let id = files[0].0;
+    let id = objects.block;
     let skip = |reason: &str| Ok(Err(format!("block {id} {reason}")));
-    let size = |name: &str| files.iter().find(|(_, file, _)| file == name).map(|(.., size)| *size);
     // A writer uploads the metadata file last, and a deletion removes it first.
-    if size(META_FILE).is_none_or(|size| size > MAX_META_BYTES) {
+    if objects.sizes.get(META_FILE).is_none_or(|size| *size > MAX_META_BYTES) {
         return skip("is incomplete, or is being removed");
     }
-    let file =
-        FileName::new(META_FILE).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
-    let bytes =
-        match store.get(&ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file }).await {
-            Ok(bytes) => bytes,
-            Err(StoreError::NotFound { .. }) => return skip("was removed concurrently"),
-            Err(error) => return Err(Status::from_error(&error)),
-        };
+    let bytes = match store.get(&objects.key(META_FILE)?).await {
+        Ok(bytes) => bytes,
+        Err(StoreError::NotFound { .. }) => return skip("was removed concurrently"),
+        Err(error) => return Err(Status::from_error(&error)),
+    };
     let meta = match BlockMeta::decode(&bytes) {
         Ok(meta) => meta,
         Err(error) => return skip(&format!("cannot be read: {error}")),
     };
-    if meta.id != id.to_string() || !meta.files.iter().all(|(name, file)| size(name) == Some(file.bytes)) {
+    let is_whole = meta.files.iter().all(|(name, file)| objects.sizes.get(name) == Some(&file.bytes));
+    if meta.id != id.to_string() || !is_whole {
         return skip("has missing or additional files");
     }
     let Some(origin) = &meta.origin else { return skip("has no origin") };
     if origin.cluster != format!("{cluster:032x}") {
         return skip(&format!("belongs to cluster {}", origin.cluster));
     }
-    Ok(bucket_block_from_meta(id, &meta, origin))
+    let found = bucket_block_from_meta(id, &meta, origin);
+    Ok(found.and_then(|found| match block_owner(&found.block) == objects.owner {
+        true => Ok(found),
+        false => Err(format!("block {id} lies in folder {}, which is not its own", objects.owner)),
+    }))
 }
 
-/// Converts block metadata to the catalog's entry and the ids of the blocks that it was compacted from.
+/// Returns the owner of the folder that holds a block's objects.
+pub fn block_owner(block: &BlockEntry) -> BlockOwner {
+    block.folder_tenant().cloned().map_or(BlockOwner::Shared, BlockOwner::Tenant)
+}
+
+/// Converts block metadata to the catalog's entry, and the job that merged the block.
 pub fn bucket_block_from_meta(
     id: BlockId,
     meta: &BlockMeta,
     origin: &BlockOrigin,
 ) -> Result<BucketBlock, String> {
-    let span = |part: &TenantMeta| {
-        let tenant =
-            part.tenant.parse().map_err(|error| format!("block {id} has an invalid tenant: {error}"))?;
-        let min_time = part.min_time;
-        let max_time = part.max_time;
-        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
-    };
-    let tenants = meta.tenants.iter().map(span).collect::<Result<_, String>>()?;
+    let tenants = meta.tenants.iter().map(|part| tenant_span(id, part)).collect::<Result<_, String>>()?;
     let BlockOrigin { shard, epoch, from, to, lost, level, .. } = *origin;
-    let bytes = meta.bytes();
-    let samples = meta.samples();
     let additional_ranges = origin
         .additional_ranges
         .iter()
         .map(|&LogRange { shard, epoch, from, to }| ShardLogRange { shard, epoch, from, to });
-    let additional_ranges = additional_ranges.collect();
-    let empty = |origin: &BlockOrigin| {
-        origin.level > 0 && (from >= to || origin.additional_ranges.iter().any(|rows| rows.from >= rows.to))
-    };
-    if empty(origin) {
+    let additional_ranges: Vec<ShardLogRange> = additional_ranges.collect();
+    if level > 0 && (from >= to || additional_ranges.iter().any(|rows| rows.from >= rows.to)) {
         return Err(format!("merged block {id} has a log range that ends before it begins"));
     }
-    let block =
-        BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, additional_ranges, tenants };
-    // Ranges must be in the catalog's canonical form. Otherwise a compacted block could not be matched with
-    // its inputs.
+    let job = origin.job.as_ref().map(|job| job_source(id, job)).transpose()?;
+    if job.is_some() != (level > 0) {
+        return Err(format!("block {id} has level {level}, but only merged blocks name a job"));
+    }
+    let block = BlockEntry {
+        id,
+        shard,
+        epoch,
+        from,
+        to,
+        bytes: meta.bytes(),
+        samples: meta.samples(),
+        lost,
+        level,
+        additional_ranges,
+        job: job.as_ref().map(|job| job.token),
+        tenants,
+    };
+    // Ranges must be in the catalog's canonical form. Otherwise a merged block could not be matched with its
+    // inputs.
     if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
         return Err(format!("log ranges of block {id} are not in order"));
     }
-    let input = |name: &String| {
-        name.parse()
-            .map_err(|error| format!("block {id} has {name:?} as an input, which is not a block id: {error}"))
-    };
-    let inputs = origin.inputs.iter().map(input).collect::<Result<_, String>>()?;
-    Ok(BucketBlock { block, inputs })
+    if level >= TENANT_FOLDER_LEVEL && block.tenants.len() != 1 {
+        return Err(format!("block {id} of level {level} has {} tenants, not 1", block.tenants.len()));
+    }
+    Ok(BucketBlock { block, job })
+}
+
+fn tenant_span(block: BlockId, part: &TenantMeta) -> Result<TenantSpan, String> {
+    Ok(TenantSpan {
+        tenant: parse_tenant(block, &part.tenant)?,
+        min_time: part.min_time,
+        max_time: part.max_time,
+        profiles: u64::from(part.profiles.1),
+        samples: part.samples,
+        sum: part.sum,
+        newest_arrival: Timestamp::from_nanos(i64::try_from(part.newest_arrival).unwrap_or(i64::MAX)),
+    })
+}
+
+fn parse_tenant(block: BlockId, name: &str) -> Result<TenantId, String> {
+    name.parse().map_err(|error| format!("block {block} has an invalid tenant: {error}"))
+}
+
+fn parse_block_id(block: BlockId, name: &str) -> Result<BlockId, String> {
+    name.parse()
+        .map_err(|error| format!("block {block} names the block {name:?}, which is not a block id: {error}"))
+}
+
+/// Converts the description of a job. The block must be among its outputs, and the job must read a part.
+fn job_source(block: BlockId, job: &JobOrigin) -> Result<JobSource, String> {
+    let outputs =
+        job.outputs.iter().map(|name| parse_block_id(block, name)).collect::<Result<Vec<_>, _>>()?;
+    let mut parts = Vec::new();
+    for (tenant, indexes) in &job.tenants {
+        let tenant = parse_tenant(block, tenant)?;
+        for index in indexes {
+            let name = job.blocks.get(*index as usize);
+            let name = name.ok_or_else(|| format!("the job of block {block} has no input {index}"))?;
+            parts.push(PartId { block: parse_block_id(block, name)?, tenant: tenant.clone() });
+        }
+    }
+    let inputs: JobParts = parts.into_iter().collect();
+    if inputs.is_empty() || !outputs.contains(&block) {
+        return Err(format!("the job of block {block} reads no part, or does not write the block"));
+    }
+    Ok(JobSource { token: job.token, outputs, inputs })
 }

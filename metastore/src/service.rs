@@ -1,11 +1,13 @@
 //! gRPC service of a voter for other nodes.
 
+pub(crate) mod compaction_service;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{Catalog, CatalogLogEntry};
+use athanor_catalog::{Catalog, CatalogLogEntry, JobRequest};
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
 use athanor_cluster::peers::MAX_RPC_MESSAGE_BYTES;
 use athanor_cluster::rpc_client::RpcClient;
@@ -308,6 +310,51 @@ impl MetastoreService for MetastoreServer {
             Err(status) => Outcome::Error(self.encode_error(&status)),
         };
         Ok(Response::new(wire::ListTenantsResponse { outcome: Some(outcome) }))
+    }
+
+    async fn plan_compaction_jobs(
+        &self,
+        request: Request<wire::PlanCompactionJobsRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let wire::PlanCompactionJobsRequest { header, worker_node_id, max_job_bytes, max_jobs } =
+            request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        let request = JobRequest { worker: worker_node_id, max_bytes: max_job_bytes, limit: max_jobs };
+        Ok(Response::new(self.pack_jobs(limit, request).await))
+    }
+
+    async fn get_compaction_status(
+        &self,
+        request: Request<wire::GetCompactionStatusRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let limit = self.check_caller(request.into_inner().header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(self.pack_status(limit).await))
+    }
+
+    async fn list_tombstones(
+        &self,
+        request: Request<wire::ListTombstonesRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let wire::ListTombstonesRequest { header, after_block_id } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(self.pack_tombstones(limit, &after_block_id).await))
+    }
+
+    async fn get_removal_report(
+        &self,
+        request: Request<wire::GetRemovalReportRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let limit = self.check_caller(request.into_inner().header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(self.pack_removal_report(limit).await))
+    }
+
+    async fn find_unknown_blocks(
+        &self,
+        request: Request<wire::FindUnknownBlocksRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let wire::FindUnknownBlocksRequest { header, block_ids } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(self.pack_unknown_blocks(limit, &block_ids).await))
     }
 
     async fn watch_routing(

@@ -66,14 +66,11 @@ impl RevisionWatch {
 impl CatalogStateMachine {
     /// Returns the size of the catalog at this node's applied index.
     pub fn size(&self) -> CatalogSize {
-        let blocks = self.state.blocks();
-        let add = |size: CatalogSize, bytes: u64| CatalogSize {
-            blocks: size.blocks + 1,
-            bytes: size.bytes + bytes,
-            ..size
-        };
-        let size = blocks.map(|block| block.bytes).fold(CatalogSize::default(), add);
-        CatalogSize { tombstones: self.state.tombstones().count() as u64, ..size }
+        CatalogSize {
+            blocks: self.state.block_count() as u64,
+            bytes: self.state.block_bytes(),
+            tombstones: self.state.tombstone_count() as u64,
+        }
     }
 
     /// Returns the number of settings documents per tenant, and their total bytes.
@@ -94,6 +91,7 @@ impl CatalogStateMachine {
         Arc::clone(&self.revisions)
     }
 
+    /// Returns a copy of the state. It shares the blocks with the state, so the copy takes no time for them.
     pub(crate) fn copy_state(&self) -> StateCopy {
         StateCopy { index: self.applied, state: self.state.clone() }
     }
@@ -131,7 +129,12 @@ impl StateMachine for CatalogStateMachine {
     }
 
     fn snapshot(&self) -> StateSnapshot {
-        StateSnapshot::from_bytes(self.applied, self.state.encode())
+        let copy = self.copy_state();
+        StateSnapshot {
+            index: copy.index,
+            write: Box::new(move || Ok(copy.state.encode())),
+            kept: Box::new(|| {}),
+        }
     }
 
     fn restore(&mut self, RestoreContext { index, bytes, .. }: RestoreContext<'_>) -> Result<(), String> {

@@ -1,5 +1,8 @@
 //! Voter of the catalog's raft group.
 
+mod compaction_reads;
+mod job_planner;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,9 +11,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::{
     AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
-    CommandResult, RoutingView, TenantDocuments,
+    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RoutingView, TenantDocuments,
+    Tombstone,
 };
-use athanor_chassis::{ByteSize, Clock, ErrorCode, Status, TenantId, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_consensus::RaftGroup;
 use athanor_consensus::replicated::{LeaderInfo, LeaderWatch, LeadershipError};
@@ -20,6 +24,7 @@ use tokio::sync::Semaphore;
 use crate::catalog_clock::CatalogClock;
 use crate::snapshot_store::StateCopy;
 use crate::state_machine::{CatalogStateMachine, RevisionWatch};
+use job_planner::JobPlanner;
 
 /// Upper bound of an encoded command.
 pub const MAX_COMMAND_SIZE: ByteSize = ByteSize::mib(1);
@@ -36,6 +41,18 @@ const VOTER_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct MetastoreVoter {
     shared: Arc<VoterShared>,
+}
+
+/// Dependencies of [`MetastoreVoter`].
+pub struct MetastoreVoterDeps {
+    /// Open raft group of the catalog.
+    pub group: RaftGroup<CatalogStateMachine>,
+    /// Clock of this machine.
+    pub clock: Clock,
+    /// Pool that plans compaction jobs.
+    pub compute: ComputePool,
+    /// Whether the leader uploads snapshots. Objects of tombstoned blocks then wait for a snapshot.
+    pub uploads_snapshots: bool,
 }
 
 /// Voting node and its address.
@@ -67,6 +84,11 @@ struct VoterShared {
     confirmed: tokio::sync::Mutex<Option<QuorumCheck>>,
     /// Serializes membership changes that this node runs.
     changing: tokio::sync::Mutex<()>,
+    compute: ComputePool,
+    planner: JobPlanner,
+    uploads_snapshots: bool,
+    /// Time of the catalog at the newest snapshot that this voter has uploaded.
+    snapshot_time: Mutex<Timestamp>,
 }
 
 /// Result of the last check that a majority still follows this voter's leader.
@@ -78,7 +100,8 @@ struct QuorumCheck {
 
 impl MetastoreVoter {
     /// Creates a voter on an open raft group.
-    pub fn new(group: RaftGroup<CatalogStateMachine>, clock: Clock) -> Self {
+    pub fn new(deps: MetastoreVoterDeps) -> Self {
+        let MetastoreVoterDeps { group, clock, compute, uploads_snapshots } = deps;
         let revisions = group.with_state_machine(CatalogStateMachine::revision_watch);
         let shared = VoterShared {
             group,
@@ -90,6 +113,10 @@ impl MetastoreVoter {
             view: Mutex::default(),
             confirmed: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
+            compute,
+            planner: JobPlanner::default(),
+            uploads_snapshots,
+            snapshot_time: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -283,7 +310,8 @@ impl MetastoreVoter {
         self.shared.group.applied_index().unwrap_or_default()
     }
 
-    /// Returns a copy of the catalog state with its log index.
+    /// Returns a copy of the catalog state with its log index. A read that visits all blocks uses a copy, so
+    /// that commands do not wait for it.
     pub(crate) fn copy_state(&self) -> StateCopy {
         self.shared.group.with_state_machine(CatalogStateMachine::copy_state)
     }
@@ -359,12 +387,12 @@ impl Catalog for MetastoreVoter {
 
     async fn blocks(&self) -> Result<Vec<BlockEntry>, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|machine| machine.state().blocks().cloned().collect()))
+        Ok(self.copy_state().state.blocks().cloned().collect())
     }
 
     async fn tenants(&self) -> Result<Vec<TenantId>, CatalogError> {
         self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|machine| machine.state().tenants().cloned().collect()))
+        Ok(self.copy_state().state.tenants().cloned().collect())
     }
 
     async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
@@ -372,14 +400,31 @@ impl Catalog for MetastoreVoter {
         Ok(self.shared.group.with_state_machine(|machine| machine.state().tenant_documents(tenant)))
     }
 
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
-        self.ensure_current().await?;
-        Ok(self.shared.group.with_state_machine(|machine| machine.state().tombstones().collect()))
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
+        self.tombstones_after(None, usize::MAX).await
     }
 
     async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
         self.ensure_current().await?;
         let time = self.time();
-        Ok(self.shared.group.with_state_machine(|machine| machine.state().block_ages(time, retention)))
+        Ok(self.copy_state().state.block_ages(time, retention))
+    }
+
+    async fn compaction_jobs(&self, request: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {
+        self.offer_jobs(request).await
+    }
+
+    async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
+        Ok((*self.current_status().await?).clone())
+    }
+
+    async fn removal_report(&self) -> Result<RemovalReport, CatalogError> {
+        self.current_removal_report().await
+    }
+
+    async fn unknown_blocks(&self, blocks: &[BlockId]) -> Result<Vec<BlockId>, CatalogError> {
+        self.ensure_current().await?;
+        let group = &self.shared.group;
+        Ok(group.with_state_machine(|machine| machine.state().unknown_blocks(blocks.to_vec())))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use athanor_catalog::{
     BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult, InMemoryCatalog,
-    TenantDocuments,
+    TenantDocuments, Tombstone,
 };
 use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
 use athanor_proto::capabilities::v1::GetFeatureFlagsRequest;
@@ -37,7 +37,7 @@ impl Catalog for Slow {
         tokio::task::yield_now().await;
         notes
     }
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
         self.0.tombstones().await
     }
 }

@@ -23,14 +23,14 @@ pub use target::TargetRoles;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Roles of this process: `all`, or a comma-separated list of distributor, ingester, metastore, querier
-    /// and store-gateway. Example: `ingester`.
+    /// Roles of this process: `all`, or a comma-separated list of compactor, distributor, ingester, metastore,
+    /// querier and store-gateway. Example: `ingester`.
     pub target: TargetRoles,
     /// Address for clients. Example: `0.0.0.0:4040`.
     pub http_listen_address: String,
     /// Data folder of this node. Example: `/var/lib/athanor`.
     pub data_dir: PathBuf,
-    /// File with the token for administration pages: `/config`, `/shards`, `/members` and
+    /// File with the token for administration pages: `/config`, `/shards`, `/members`, `/compaction` and
     /// `/debug/pprof/profile`. Without a token, only a server that listens on loopback alone serves them.
     /// Example: `/etc/athanor/admin-token`.
     pub admin_token_file: Option<PathBuf>,
@@ -91,6 +91,8 @@ pub struct ServerConfig {
     pub querier: athanor_querier::QuerierConfig,
     /// Settings of the store-gateway.
     pub store_gateway: athanor_store_gateway::StoreGatewayConfig,
+    /// Settings of the compactor.
+    pub compactor: athanor_compactor::CompactorConfig,
     /// Quotas of debug information and of profiles uploaded by hand.
     pub uploads: UploadQuotaConfig,
     /// Default limits of each tenant.
@@ -161,6 +163,7 @@ impl Default for ServerConfig {
             ingester: athanor_ingester::IngesterConfig::default(),
             querier: athanor_querier::QuerierConfig::default(),
             store_gateway: athanor_store_gateway::StoreGatewayConfig::default(),
+            compactor: athanor_compactor::CompactorConfig::default(),
             uploads: UploadQuotaConfig::default(),
             limits: TenantLimits::default(),
             telemetry: TelemetryConfig::default(),
@@ -228,6 +231,7 @@ impl ServerConfig {
             |setting, error: &dyn std::fmt::Display| SettingError { setting, reason: error.to_string() };
         let SettingErrors(mut all) = problems;
         all.extend(self.store_gateway.validate().iter().map(|error| bad(error.setting, error)));
+        all.extend(self.compactor.validate().iter().map(|error| bad(error.setting, error)));
         all.extend(
             athanor_ingester::find_relabel_errors(&self.limits).iter().map(|error| bad(error.setting, error)),
         );
@@ -350,7 +354,7 @@ mod tests {
     }
 
     /// Changes after which no server can run, and the beginning of each refusal.
-    fn invalid_changes() -> [(Change, &'static str); 17] {
+    fn invalid_changes() -> [(Change, &'static str); 18] {
         [
             (
                 |config| config.max_expired_percent = 0,
@@ -396,6 +400,10 @@ mod tests {
             (
                 |config| config.querier.max_result_bytes = ByteSize::mib(100),
                 "querier.adhoc.max_profile_bytes: profiles of 16MiB take up to 128MiB when they are read",
+            ),
+            (
+                |config| config.compactor.max_concurrent_jobs = 0,
+                "compactor.max_concurrent_jobs: must be 1 to 1024; leave out the role compactor",
             ),
             (|config| config.max_connections = Some(0), "max_connections: 0"),
             (|config| config.max_requests = 0, "max_requests: 0"),

@@ -11,6 +11,7 @@
 mod assembly;
 mod catalog_rebuild;
 mod client_roles;
+mod compactor_role;
 pub(crate) mod data_dir;
 pub(crate) mod error;
 mod metric_sources;

@@ -11,6 +11,8 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 use serde::{Deserialize, Serialize};
@@ -105,6 +107,8 @@ pub struct StorageRetryConfig {
 /// Opened bucket with its properties.
 pub(crate) struct OpenBucket {
     pub(crate) objects: Arc<dyn ObjectStore>,
+    /// Uploads in parts. Absent for a local folder, which writes an object to a temporary file instead.
+    pub(crate) multipart: Option<MultipartBucket>,
     /// Set if the bucket lists keys in order. Folders do not.
     pub(crate) ordered: bool,
     /// Name and location of the bucket, for messages.
@@ -113,6 +117,38 @@ pub(crate) struct OpenBucket {
     pub(crate) setting: &'static str,
     /// Set if the bucket belongs to a cloud vendor. Such a bucket is never created by this process.
     pub(crate) is_remote: bool,
+}
+
+/// Calls of a bucket that upload objects in parts.
+#[derive(Clone)]
+pub(crate) struct MultipartBucket {
+    pub(crate) calls: Arc<dyn MultipartStore>,
+    /// Prefix of every key in the bucket.
+    prefix: Path,
+}
+
+impl MultipartBucket {
+    pub(crate) fn new(calls: Arc<dyn MultipartStore>, prefix: &str) -> Self {
+        Self { calls, prefix: Path::from(prefix) }
+    }
+
+    /// Returns the whole path of an object in the bucket.
+    pub(crate) fn full_path(&self, location: &Path) -> Path {
+        self.prefix.parts().chain(location.parts()).collect()
+    }
+}
+
+/// Bucket as its vendor's client opens it, without a prefix.
+struct VendorBucket {
+    objects: Arc<dyn ObjectStore>,
+    multipart: Option<Arc<dyn MultipartStore>>,
+}
+
+impl VendorBucket {
+    fn new<B: ObjectStore + MultipartStore>(bucket: B) -> Self {
+        let bucket = Arc::new(bucket);
+        Self { multipart: Some(Arc::<B>::clone(&bucket)), objects: bucket }
+    }
 }
 
 impl Default for StorageConfig {
@@ -159,15 +195,17 @@ impl StorageConfig {
             return Err(StoreError::Config { reason });
         }
         let opened =
-            self.open_object_store().map_err(|error| StoreError::Config { reason: error.to_string() })?;
+            self.open_vendor_bucket().map_err(|error| StoreError::Config { reason: error.to_string() })?;
         let ordered = self.local.is_none();
-        let objects: Arc<dyn ObjectStore> = match self.prefix.trim_matches('/') {
-            "" => opened,
-            prefix => Arc::new(PrefixStore::new(opened, prefix)),
+        let prefix = self.prefix.trim_matches('/');
+        let multipart = opened.multipart.map(|calls| MultipartBucket::new(calls, prefix));
+        let objects: Arc<dyn ObjectStore> = match prefix {
+            "" => opened.objects,
+            prefix => Arc::new(PrefixStore::new(opened.objects, prefix)),
         };
         let (name, setting) = self.bucket_name();
         let is_remote = self.local.is_none() && !self.memory;
-        Ok(OpenBucket { objects, ordered, name, setting, is_remote })
+        Ok(OpenBucket { objects, multipart, ordered, name, setting, is_remote })
     }
 
     /// Returns the bucket's name for messages and the setting that names it.
@@ -190,7 +228,7 @@ impl StorageConfig {
         }
     }
 
-    fn open_object_store(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    fn open_vendor_bucket(&self) -> Result<VendorBucket, object_store::Error> {
         if let Some(path) = &self.local {
             // The file system store writes each object to a temporary file and syncs it. It then links the
             // file to its name, which fails if the name is taken, and syncs the folder. A successful write
@@ -199,7 +237,8 @@ impl StorageConfig {
                 store: "local folder",
                 source: Box::new(source),
             })?;
-            return Ok(Arc::new(LocalFileSystem::new_with_prefix(path)?.with_fsync(true)));
+            let folder = LocalFileSystem::new_with_prefix(path)?.with_fsync(true);
+            return Ok(VendorBucket { objects: Arc::new(folder), multipart: None });
         }
         // Has no effect if the process has already installed a provider, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -210,13 +249,13 @@ impl StorageConfig {
         } else if let Some(azure) = &self.azure {
             azure.open()
         } else {
-            Ok(Arc::new(InMemory::new()))
+            Ok(VendorBucket::new(InMemory::new()))
         }
     }
 }
 
 impl S3Config {
-    fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    fn open(&self) -> Result<VendorBucket, object_store::Error> {
         let mut builder = AmazonS3Builder::new()
             .with_bucket_name(&self.bucket)
             .with_client_options(client_options(self.allow_http))
@@ -233,12 +272,12 @@ impl S3Config {
         if let Some(secret) = &self.secret_key {
             builder = builder.with_secret_access_key(secret.expose());
         }
-        Ok(Arc::new(builder.build()?))
+        Ok(VendorBucket::new(builder.build()?))
     }
 }
 
 impl GcsConfig {
-    fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    fn open(&self) -> Result<VendorBucket, object_store::Error> {
         let mut builder = GoogleCloudStorageBuilder::new()
             .with_bucket_name(&self.bucket)
             .with_client_options(client_options(false))
@@ -246,12 +285,12 @@ impl GcsConfig {
         if let Some(key) = &self.service_account_key {
             builder = builder.with_service_account_key(key.expose());
         }
-        Ok(Arc::new(builder.build()?))
+        Ok(VendorBucket::new(builder.build()?))
     }
 }
 
 impl AzureConfig {
-    fn open(&self) -> Result<Arc<dyn ObjectStore>, object_store::Error> {
+    fn open(&self) -> Result<VendorBucket, object_store::Error> {
         let mut builder = MicrosoftAzureBuilder::new()
             .with_account(&self.account)
             .with_container_name(&self.container)
@@ -260,7 +299,7 @@ impl AzureConfig {
         if let Some(key) = &self.access_key {
             builder = builder.with_access_key(key.expose());
         }
-        Ok(Arc::new(builder.build()?))
+        Ok(VendorBucket::new(builder.build()?))
     }
 }
 

@@ -4,7 +4,7 @@
 //! vendor of the bucket and handles failed calls.
 //!
 //! ```text
-//!   path::ObjectKey ──► Store::{create, get, get_range(s), head, list, delete}
+//!   path::ObjectKey ──► Store::{create, create_writer, get, get_range(s), head, list, delete}
 //!                         │   bounded concurrency
 //!                         │   attempts: timeout for each and for all, backoff with jitter
 //!                         ▼
@@ -15,6 +15,7 @@
 //! * [`StorageConfig`]: bucket, timeouts and retries. [`Store::open`] opens the configured bucket.
 //! * [`Store`]: the calls. Objects are immutable: [`Store::create`] rejects a name that exists, and no call
 //!   overwrites. If a retry finds the object of its own earlier attempt, the call succeeds.
+//! * [`ObjectWriter`]: writes a large object in parts, in bounded memory.
 //! * [`UploadSpace`]: quotas of uploads beside blocks, and the free space that uploads leave on the disk of a
 //!   local folder.
 //! * [`Store::probe`]: checks that the bucket exists and grants access.
@@ -25,6 +26,7 @@
 
 mod config;
 mod error;
+mod object_writer;
 pub mod path;
 mod retry;
 mod store;
@@ -34,5 +36,6 @@ mod upload_space;
 
 pub use config::{AzureConfig, GcsConfig, S3Config, StorageConfig, StorageRetryConfig};
 pub use error::{ProbeError, StoreError};
+pub use object_writer::{ObjectWriter, UPLOAD_PART_BYTES};
 pub use store::{ObjectInfo, Store, StoreDeps};
 pub use upload_space::{SpaceReservation, UploadKind, UploadLimits, UploadSpace};

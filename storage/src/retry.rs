@@ -78,6 +78,20 @@ impl RetryExecutor {
         }
     }
 
+    /// Runs a call that cannot be retried.
+    pub(crate) async fn run_once<T>(
+        &self,
+        op: &'static str,
+        key: &str,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        let _permit = self.acquire_permit(op, key).await?;
+        call.await.map_err(|error| match retry_decision(&error) {
+            RetryDecision::Retry => attempts_exhausted(op, key, 1, Some(error)),
+            RetryDecision::Final(code) => self.store_error(op, key, code, error),
+        })
+    }
+
     /// Waits for a permit, at most as long as the whole call may take.
     async fn acquire_permit(&self, op: &'static str, key: &str) -> Result<SemaphorePermit<'_>, StoreError> {
         let CallLimiter { max_concurrent, max_queued, calls, queue } = &self.room;

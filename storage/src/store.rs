@@ -10,10 +10,12 @@ use athanor_chassis::{Clock, ErrorCode, Random, Status, observability::process};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{Error, MultipartId, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use parking_lot::Mutex;
 
-use crate::config::{OpenBucket, StorageConfig};
+use crate::config::{MultipartBucket, OpenBucket, StorageConfig};
 use crate::error::{ProbeError, StoreError};
 use crate::path::{KeyPrefix, ObjectKey};
 use crate::retry::{CREATE_OPERATION, CallLimiter, RetryExecutor, error_chain_text};
@@ -47,6 +49,8 @@ struct StoreInner {
     /// Folder of a bucket on this machine's disk.
     folder: Option<PathBuf>,
     attempts: RetryExecutor,
+    /// Uploads in parts whose writer was dropped. The next upload in parts aborts them.
+    abandoned_uploads: Mutex<Vec<(Path, MultipartId)>>,
 }
 
 impl Store {
@@ -57,15 +61,19 @@ impl Store {
 
     /// Creates a store on a given bucket, which must list its keys in order. The configuration provides
     /// limits and retries.
-    pub fn with_object_store(objects: Arc<dyn ObjectStore>, config: &StorageConfig, deps: StoreDeps) -> Self {
-        let name = "bucket".into();
-        let setting = "storage";
-        Self::from_bucket(
-            OpenBucket { objects, ordered: true, name, setting, is_remote: false },
-            config,
-            deps,
-            None,
-        )
+    pub fn with_object_store<B>(objects: Arc<B>, config: &StorageConfig, deps: StoreDeps) -> Self
+    where
+        B: ObjectStore + MultipartStore,
+    {
+        let bucket = OpenBucket {
+            multipart: Some(MultipartBucket::new(Arc::<B>::clone(&objects), "")),
+            objects,
+            ordered: true,
+            name: "bucket".into(),
+            setting: "storage",
+            is_remote: false,
+        };
+        Self::from_bucket(bucket, config, deps, None)
     }
 
     /// Checks that a vendor's bucket exists and grants access, with one request and a timeout. Always
@@ -118,7 +126,8 @@ impl Store {
             room: CallLimiter::from_config(config),
             bucket: (Arc::clone(&bucket.name), bucket.setting),
         };
-        Self { shared: Arc::new(StoreInner { bucket, folder, attempts }) }
+        let abandoned_uploads = Mutex::default();
+        Self { shared: Arc::new(StoreInner { bucket, folder, attempts, abandoned_uploads }) }
     }
 
     /// Creates an object. Returns [`StoreError::Exists`] if the name is taken.
@@ -258,8 +267,20 @@ impl Store {
         self.shared.attempts.run("delete", path.as_ref(), attempt).await
     }
 
-    fn objects(&self) -> &Arc<dyn ObjectStore> {
+    pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.shared.bucket.objects
+    }
+
+    pub(crate) fn multipart(&self) -> Option<&MultipartBucket> {
+        self.shared.bucket.multipart.as_ref()
+    }
+
+    pub(crate) fn attempts(&self) -> &RetryExecutor {
+        &self.shared.attempts
+    }
+
+    pub(crate) fn abandoned_uploads(&self) -> &Mutex<Vec<(Path, MultipartId)>> {
+        &self.shared.abandoned_uploads
     }
 }
 
@@ -269,7 +290,7 @@ fn truncate_message(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_VENDOR_MESSAGE_BYTES)].to_owned()
 }
 
-fn object_path(key: &ObjectKey) -> Path {
+pub(crate) fn object_path(key: &ObjectKey) -> Path {
     Path::from(key.to_string())
 }
 

@@ -5,10 +5,11 @@ use std::fmt;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartId, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 /// Calls of a test bucket. A call that a test does not need fails by default.
@@ -28,6 +29,37 @@ pub trait BucketCalls: Clone + Send + Sync + 'static {
     /// Lists the objects below a prefix.
     async fn list(&self, _prefix: Option<&Path>) -> Vec<Result<ObjectMeta>> {
         vec![Err(unsupported_call())]
+    }
+
+    /// Begins an upload in parts.
+    async fn create_multipart(&self, _location: &Path) -> Result<MultipartId> {
+        Err(unsupported_call())
+    }
+
+    /// Writes a part of an upload.
+    async fn put_part(
+        &self,
+        _location: &Path,
+        _id: &MultipartId,
+        _index: usize,
+        _payload: PutPayload,
+    ) -> Result<PartId> {
+        Err(unsupported_call())
+    }
+
+    /// Creates the object of an upload from its parts.
+    async fn complete_multipart(
+        &self,
+        _location: &Path,
+        _id: &MultipartId,
+        _parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        Err(unsupported_call())
+    }
+
+    /// Drops an upload and its parts.
+    async fn abort_multipart(&self, _location: &Path, _id: &MultipartId) -> Result<()> {
+        Err(unsupported_call())
     }
 }
 
@@ -90,5 +122,35 @@ impl<C: BucketCalls> ObjectStore for TestBucket<C> {
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
         Err(unsupported_call())
+    }
+}
+
+#[async_trait]
+impl<C: BucketCalls> MultipartStore for TestBucket<C> {
+    async fn create_multipart(&self, path: &Path) -> Result<MultipartId> {
+        self.0.create_multipart(path).await
+    }
+
+    async fn put_part(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        part_idx: usize,
+        data: PutPayload,
+    ) -> Result<PartId> {
+        self.0.put_part(path, id, part_idx, data).await
+    }
+
+    async fn complete_multipart(
+        &self,
+        path: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        self.0.complete_multipart(path, id, parts).await
+    }
+
+    async fn abort_multipart(&self, path: &Path, id: &MultipartId) -> Result<()> {
+        self.0.abort_multipart(path, id).await
     }
 }

@@ -21,6 +21,8 @@ pub struct BlockFetcher<'o> {
     pub store: &'o Store,
     /// Id of the block.
     pub block: BlockId,
+    /// Owner of the folder that holds the block.
+    pub folder_owner: BlockOwner,
     /// Disk cache that may hold ranges of the block.
     pub shelf: Option<&'o Arc<DiskCache>>,
     /// Compute pool that runs disk reads.
@@ -96,6 +98,6 @@ impl BlockFetcher<'_> {
     fn object_key(&self, file: &str) -> Result<ObjectKey, Status> {
         let file =
             FileName::new(file).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
-        Ok(ObjectKey::Block { owner: BlockOwner::Shared, block: self.block.number(), file })
+        Ok(ObjectKey::Block { owner: self.folder_owner.clone(), block: self.block.number(), file })
     }
 }

@@ -8,6 +8,7 @@ use athanor_query::{CanonicalQuery, PartialOrigin, PartialResult, ProfileQuery, 
 use parking_lot::Mutex;
 
 use crate::block_reader::{BlockRead, BlockReader, OpenBlock};
+use crate::part_location::PartLocation;
 use crate::partial_cache::{EncodedPartial, PartialCache, PartialKey};
 
 /// Size above which a result is not cached: a larger one would evict many others.
@@ -45,14 +46,14 @@ impl BlockQueryRunner {
     pub async fn compute_and_cache(
         self: Arc<Self>,
         key: PartialKey,
-        block: BlockId,
+        location: PartLocation,
         whole: bool,
         ask: Arc<ProfileQuery>,
     ) -> Result<Arc<ComputedPartial>, Status> {
         let reading = Arc::clone(&self);
         let of = key.clone();
         let is_wanted = move || reading.is_caching() || reading.flights.waiter_count(&of) > 1;
-        let made = Arc::clone(&self).compute(key.tenant.clone(), block, whole, ask, is_wanted).await?;
+        let made = Arc::clone(&self).compute(location, whole, ask, is_wanted).await?;
         if let Some(packed) = &made.packed {
             if let Some(shelf) = &self.blocks.shelf {
                 shelf.enqueue(key.disk_key(), packed.bytes().clone());
@@ -126,16 +127,15 @@ impl BlockQueryRunner {
     /// `is_packed` decides after the computation whether the result is packed as well.
     pub async fn compute(
         self: Arc<Self>,
-        tenant: TenantId,
-        block: BlockId,
+        location: PartLocation,
         whole: bool,
         ask: Arc<ProfileQuery>,
         is_packed: impl FnOnce() -> bool + Send + 'static,
     ) -> Result<ComputedPartial, Status> {
         let (stop, _waiting) = CancelFlag::new_pair();
-        let compute = self.blocks.compute.for_tenant(&tenant);
-        let wanted =
-            BlockRead { blocks: Arc::clone(&self.blocks), block, tenant, ask: Arc::clone(&ask), whole };
+        let compute = self.blocks.compute.for_tenant(&location.tenant);
+        let block = location.block;
+        let wanted = BlockRead { blocks: Arc::clone(&self.blocks), location, ask: Arc::clone(&ask), whole };
         let OpenBlock { part, picked, held } =
             wanted.open().await.map_err(|status| with_block_id(block, status))?;
         let source = part.source().with_cancel(stop);

@@ -20,6 +20,7 @@ use crate::block_fetcher::BlockFetcher;
 use crate::cached_block::CachedBlock;
 use crate::config::StoreGatewayConfig;
 use crate::disk_cache::{DiskCache, DiskCacheKey};
+use crate::part_location::PartLocation;
 use crate::sparse_files::SparseBlockFiles;
 
 mod memory;
@@ -47,10 +48,8 @@ pub struct BlockReader {
 pub struct BlockRead {
     /// Reader that opens the block.
     pub blocks: Arc<BlockReader>,
-    /// Id of the block.
-    pub block: BlockId,
-    /// Tenant that owns the part.
-    pub tenant: TenantId,
+    /// Part to read.
+    pub location: PartLocation,
     /// Query to run.
     pub ask: Arc<ProfileQuery>,
     /// True if the query's time range seems to cover the whole part. Then sums of whole series are enough.
@@ -102,49 +101,41 @@ impl BlockReader {
     }
 
     /// Returns the timestamps of the first and the last profile in a tenant's part, in nanoseconds.
-    pub async fn time_range(
-        self: &Arc<Self>,
-        block: BlockId,
-        tenant: &TenantId,
-    ) -> Result<(i64, i64), Status> {
-        let meta =
-            self.cached_block(block, tenant).await?.meta().map_err(|error| Status::from_error(&error))?;
+    pub async fn time_range(self: &Arc<Self>, location: &PartLocation) -> Result<(i64, i64), Status> {
+        let meta = self.cached_block(location).await?.meta().map_err(|error| Status::from_error(&error))?;
         Ok((meta.min_time, meta.max_time))
     }
 
-    fn fetcher(&self, block: BlockId) -> BlockFetcher<'_> {
+    fn fetcher(&self, location: &PartLocation) -> BlockFetcher<'_> {
         let BlockReader { store, shelf, compute, .. } = self;
-        BlockFetcher { store, block, shelf: shelf.as_ref(), compute }
+        let folder_owner = location.folder_owner();
+        BlockFetcher { store, block: location.block, folder_owner, shelf: shelf.as_ref(), compute }
     }
 
     /// Returns the cached part, or a new part that holds only `meta.json`. Concurrent callers share one part.
-    async fn cached_block(
-        self: &Arc<Self>,
-        block: BlockId,
-        tenant: &TenantId,
-    ) -> Result<CachedBlock, Status> {
-        if let Some(part) = self.parts.get(block, tenant) {
-            return Ok(part);
+    async fn cached_block(self: &Arc<Self>, location: &PartLocation) -> Result<CachedBlock, Status> {
+        if let Some(cached) = self.parts.get(location.block, &location.tenant) {
+            return Ok(cached);
         }
-        let begin = || Arc::clone(self).open_block(block, tenant.clone()).boxed();
-        self.beginning.join_or_start((block, tenant.clone()), begin).await.0
+        let begin = || Arc::clone(self).open_block(location.clone()).boxed();
+        self.beginning.join_or_start((location.block, location.tenant.clone()), begin).await.0
     }
 
-    async fn open_block(self: Arc<Self>, id: BlockId, tenant: TenantId) -> Result<CachedBlock, Status> {
+    async fn open_block(self: Arc<Self>, location: PartLocation) -> Result<CachedBlock, Status> {
         // A concurrent call may have opened the part in the meantime.
-        if let Some(part) = self.parts.get(id, &tenant) {
-            return Ok(part);
+        if let Some(cached) = self.parts.get(location.block, &location.tenant) {
+            return Ok(cached);
         }
-        let origin = self.fetcher(id);
+        let origin = self.fetcher(&location);
         let said = origin.fetch_meta().await?;
         let compute = self.compute.clone();
-        let payer = tenant.clone();
+        let payer = location.tenant.clone();
         let begun = self.run_on_pool(&payer, move || {
             let (folder, meta) = SparseBlockFiles::from_meta(&said)?;
             let folder = Arc::new(folder);
             let block = Arc::new(Block::with_meta(Arc::<SparseBlockFiles>::clone(&folder), meta)?);
-            let source = TenantBlockSource::new(Arc::clone(&block), tenant.as_str(), compute)?;
-            Ok(CachedBlock { id, tenant, source, block, folder })
+            let source = TenantBlockSource::new(Arc::clone(&block), location.tenant.as_str(), compute)?;
+            Ok(CachedBlock { location, source, block, folder })
         });
         let begun = begun.await;
         if begun.as_ref().is_err_and(|status| status.code == ErrorCode::DataLoss) {
@@ -154,11 +145,12 @@ impl BlockReader {
     }
 
     /// Evicts the fetched data of a damaged part, on disk as well: a transfer may have corrupted it.
-    pub async fn invalidate(&self, part: &CachedBlock) {
-        self.parts.remove(part);
-        let origin = self.fetcher(part.id);
-        let fetched = part.folder.fetched_ranges();
-        let of = |(file, range): &(&'static str, Range<u64>)| DiskCacheKey::for_range(part.id, file, range);
+    pub async fn invalidate(&self, cached: &CachedBlock) {
+        self.parts.remove(cached);
+        let block = cached.location.block;
+        let origin = self.fetcher(&cached.location);
+        let fetched = cached.folder.fetched_ranges();
+        let of = |(file, range): &(&'static str, Range<u64>)| DiskCacheKey::for_range(block, file, range);
         origin.invalidate(fetched.iter().map(of).chain([origin.meta_key()]).collect()).await;
     }
 
@@ -177,11 +169,11 @@ impl BlockRead {
         &self,
         job: impl FnOnce() -> Result<R, BlockError> + Send + 'static,
     ) -> Result<R, Status> {
-        self.blocks.run_on_pool(&self.tenant, job).await
+        self.blocks.run_on_pool(&self.location.tenant, job).await
     }
 
     fn fetcher(&self) -> BlockFetcher<'_> {
-        self.blocks.fetcher(self.block)
+        self.blocks.fetcher(&self.location)
     }
 
     /// Returns the names of the files that the query seems to need.
@@ -253,7 +245,7 @@ impl BlockRead {
         let counts = self.ask.needs_dedup();
         let open = move |part: &CachedBlock| {
             // Every file is opened, so that all missing ranges are known after one pass.
-            let extent = |file: &&'static str| part.block.tenant_range(part.tenant.as_str(), file);
+            let extent = |file: &&'static str| part.block.tenant_range(part.location.tenant.as_str(), file);
             let opened: Vec<_> = files.iter().map(extent).collect();
             opened.into_iter().collect::<Result<Vec<_>, _>>()?;
             let reads_ids = needs.profiles || counts && !part.source.has_unique_ids()?;
@@ -304,7 +296,7 @@ impl BlockRead {
         let BlockReader { parts, .. } = &*self.blocks;
         let mut claim = 0;
         loop {
-            let part = self.blocks.cached_block(self.block, &self.tenant).await?;
+            let part = self.blocks.cached_block(&self.location).await?;
             if claim == 0 {
                 parts.record_query(&part);
             }
@@ -433,9 +425,9 @@ pub(crate) mod tests {
         whole: bool,
     ) -> OpenBlock {
         let blocks = Arc::clone(blocks);
-        let tenant = tenant.parse().unwrap();
+        let location = PartLocation { block, tenant: tenant.parse().unwrap(), in_tenant_folder: false };
         let ask = Arc::new(ProfileQuery { what: what.clone(), ..ProfileQuery::default() });
-        BlockRead { blocks, block, tenant, ask, whole }.open().await.unwrap()
+        BlockRead { blocks, location, ask, whole }.open().await.unwrap()
     }
 
     fn held_of(blocks: &BlockReader, block: BlockId, tenant: &str) -> u64 {

@@ -6,13 +6,13 @@ use athanor_block::{Block, BlockError, TenantBlockSource, TenantMeta};
 use athanor_catalog::BlockId;
 use athanor_chassis::TenantId;
 
+use crate::part_location::PartLocation;
 use crate::sparse_files::SparseBlockFiles;
 
 /// Part of a block that belongs to one tenant, with the data fetched so far. Clones share that data.
 #[derive(Clone)]
 pub struct CachedBlock {
-    pub(crate) id: BlockId,
-    pub(crate) tenant: TenantId,
+    pub(crate) location: PartLocation,
     pub(crate) source: TenantBlockSource,
     pub(crate) block: Arc<Block>,
     pub(crate) folder: Arc<SparseBlockFiles>,
@@ -21,7 +21,7 @@ pub struct CachedBlock {
 impl CachedBlock {
     /// Returns the cache key: block id and tenant.
     pub fn key(&self) -> (BlockId, TenantId) {
-        (self.id, self.tenant.clone())
+        (self.location.block, self.location.tenant.clone())
     }
 
     /// Returns the source from which queries read.
@@ -46,6 +46,6 @@ impl CachedBlock {
 
     /// Returns the metadata of the tenant's part.
     pub(crate) fn meta(&self) -> Result<TenantMeta, BlockError> {
-        Ok(self.block.tenant_block(self.tenant.as_str())?.meta.clone())
+        Ok(self.block.tenant_block(self.location.tenant.as_str())?.meta.clone())
     }
 }

@@ -21,6 +21,7 @@ use crate::block_query::{BlockQueryRunner, partial_taken_error, with_block_id};
 use crate::block_reader::BlockReader;
 use crate::config::StoreGatewayConfig;
 use crate::disk_cache::DiskCacheStats;
+use crate::part_location::PartLocation;
 use crate::partial_cache::{PartialCache, PartialCacheStats, PartialKey};
 use crate::stats::CacheStats;
 
@@ -36,6 +37,8 @@ const BUCKET_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct BlockTarget {
     /// Id of the block.
     pub block: BlockId,
+    /// True if the block lies in the folder of the query's tenant, false if it lies in the shared one.
+    pub in_tenant_folder: bool,
     /// True if the query covers the whole time range of the tenant's part.
     pub whole: bool,
     /// Time range in which the block also returns the ids of matching profiles, because other sources may
@@ -112,9 +115,15 @@ pub struct StoreGatewayStats {
 }
 
 impl BlockTarget {
-    /// Returns a target with profiles that have no duplicates in other sources.
+    /// Returns a target in the shared folder with profiles that have no duplicates in other sources.
     pub fn without_duplicates(block: BlockId, whole: bool) -> Self {
-        Self { block, whole, tells: None, without: ExcludedIds::default() }
+        Self { block, in_tenant_folder: false, whole, tells: None, without: ExcludedIds::default() }
+    }
+
+    /// Returns the location of a tenant's part of the block.
+    fn location_for(&self, tenant: &TenantId) -> PartLocation {
+        let Self { block, in_tenant_folder, .. } = *self;
+        PartLocation { block, tenant: tenant.clone(), in_tenant_folder }
     }
 }
 
@@ -322,7 +331,10 @@ impl StoreGateway {
         let Some(time) = at.tells else { return answer.await };
         // The ids query is separate, because its cached result is valid for every query of the same profiles.
         let of_ids = question.with_request(question.ask.to_ids_query(time));
-        let of_block = BlockTarget::without_duplicates(at.block, at.whole && time == TimeRange::default());
+        let of_block = BlockTarget {
+            in_tenant_folder: at.in_tenant_folder,
+            ..BlockTarget::without_duplicates(at.block, at.whole && time == TimeRange::default())
+        };
         match try_join(answer, self.find_partial(&of_ids, &of_block)).await? {
             ((answer, found), (PartialResult::Ids(ids), _)) => {
                 Ok((answer.with_ids(SourceId::Block(at.block.number()), ids), found))
@@ -341,17 +353,16 @@ impl StoreGateway {
     ) -> Result<(PartialResult, PartialOrigin), Status> {
         let BlockQuery { tenant, ask, whole, .. } = question;
         let reading = &self.reading;
+        let location = at.location_for(tenant);
         let Some(canonical) = whole else {
-            let made = Arc::clone(reading)
-                .compute(tenant.clone(), at.block, at.whole, Arc::clone(ask), || false)
-                .await?;
+            let made = Arc::clone(reading).compute(location, at.whole, Arc::clone(ask), || false).await?;
             question.add_read_bytes(made.bytes);
             return Ok((made.take_fresh().ok_or_else(partial_taken_error)?, PartialOrigin::Computed));
         };
         let canonical = match at.whole {
             true => Arc::clone(canonical),
             false => {
-                let span = reading.blocks.time_range(at.block, tenant).await;
+                let span = reading.blocks.time_range(&location).await;
                 let (first, last) = span.map_err(|status| with_block_id(at.block, status))?;
                 let canonical = ask.to_canonical(first, last).map_err(|error| Status::from_error(&error))?;
                 Arc::new(canonical)
@@ -364,7 +375,8 @@ impl StoreGateway {
         let asked = Arc::new(canonical.ask.clone());
         let begin = || {
             reading.answers.record_miss();
-            Arc::clone(reading).compute_and_cache(key.clone(), at.block, at.whole, Arc::clone(&asked)).boxed()
+            let asked = Arc::clone(&asked);
+            Arc::clone(reading).compute_and_cache(key.clone(), location.clone(), at.whole, asked).boxed()
         };
         let (made, joined) = reading.flights.join_or_start(key.clone(), begin).await;
         if joined {
@@ -377,8 +389,7 @@ impl StoreGateway {
             (Some(partial), _) => reading.remap_to_request(tenant, &canonical, partial).await?,
             (None, Some(packed)) => reading.decode(tenant, &canonical, packed.clone()).await?,
             (None, None) => {
-                let made =
-                    Arc::clone(reading).compute(tenant.clone(), at.block, at.whole, asked, || false).await?;
+                let made = Arc::clone(reading).compute(location, at.whole, asked, || false).await?;
                 reading
                     .remap_to_request(tenant, &canonical, made.take_fresh().ok_or_else(partial_taken_error)?)
                     .await?

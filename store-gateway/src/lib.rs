@@ -37,6 +37,7 @@ mod config;
 mod disk_cache;
 mod gateway;
 pub mod metrics;
+mod part_location;
 mod partial_cache;
 mod sparse_files;
 mod stats;

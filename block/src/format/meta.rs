@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::format::error::BlockError;
 
 /// Block format that this version writes. It reads this format and all earlier ones.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// First format in which each tenant's part states the sum of its values.
+const FIRST_FORMAT_WITH_SUMS: u32 = 2;
 /// Name of the metadata file.
 pub const META_FILE: &str = "meta.json";
 /// Bytes covered by one checksum.
@@ -67,6 +69,9 @@ pub struct FileMeta {
     /// bytes of each file first. Empty if the tail is long.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "base64_text")]
     pub tail: Vec<u8>,
+    /// Length of the file's tail in bytes. 0 in blocks of format 1, which do not state it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tail_bytes: u64,
 }
 
 impl FileMeta {
@@ -78,6 +83,7 @@ impl FileMeta {
     }
 
     pub(crate) fn set_tail(&mut self, plain: &[u8]) {
+        self.tail_bytes = plain.len() as u64;
         if plain.len() <= MAX_TAIL_BYTES {
             self.tail = zstd::bulk::compress(plain, 3).unwrap_or_default();
         }
@@ -116,6 +122,12 @@ pub struct TenantMeta {
     pub profiles: IdRange,
     /// Number of rows in `samples.parquet`.
     pub samples: u64,
+    /// Sum of all sample values, modulo 2^64. None in blocks of format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<u64>,
+    /// Time of the newest arrival of a profile in Unix nanoseconds. 0 if that is the time in the block's ID.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub newest_arrival: u64,
     /// ID range in `stacks.parquet`: whole stacks first, by falling popularity, then the frames between.
     pub nodes: IdRange,
     /// Number of nodes that are whole stacks.
@@ -144,8 +156,42 @@ pub struct LogRange {
     pub to: u64,
 }
 
-/// Log range that a block was flushed from, or log ranges and inputs of a merged block. A catalog that lost
-/// the block recovers it from here, and the blocks that it replaced.
+/// Merge job that wrote a block. A catalog that lost the block recovers the job from here: all of its outputs
+/// or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobOrigin {
+    /// Token of the claim under which the job ran.
+    pub token: u64,
+    /// IDs of all blocks that the job wrote, including this one.
+    pub outputs: Vec<String>,
+    /// IDs of the input blocks.
+    pub blocks: Vec<String>,
+    /// Inputs of each tenant, as indexes in `blocks`.
+    pub tenants: BTreeMap<String, Vec<u32>>,
+}
+
+impl JobOrigin {
+    /// Checks that the job names the block among its outputs, and only listed blocks as inputs.
+    fn check(&self, id: &str) -> Result<(), String> {
+        let count = self.blocks.len();
+        if count == 0 {
+            return Err("a merged block has 0 input blocks".to_owned());
+        }
+        if !self.outputs.iter().any(|output| output == id) {
+            return Err(format!("block {id} is not among the outputs of its job"));
+        }
+        for (tenant, inputs) in &self.tenants {
+            if let Some(input) = inputs.iter().find(|input| **input as usize >= count) {
+                return Err(format!("tenant {tenant:?} has input {input}, the job has {count} input blocks"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Log range that a block was flushed from, or log ranges and job of a merged block. A catalog that lost the
+/// block recovers it from here, and the blocks that it replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockOrigin {
@@ -167,9 +213,28 @@ pub struct BlockOrigin {
     /// Log ranges of a merged block after the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub additional_ranges: Vec<LogRange>,
-    /// IDs of the merged blocks that this block replaces.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<String>,
+    /// Job that merged the block. None for a flushed block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobOrigin>,
+}
+
+impl BlockOrigin {
+    fn check(&self, id: &str) -> Result<(), String> {
+        match (self.level, &self.job) {
+            (0, None) if self.additional_ranges.is_empty() => Ok(()),
+            (1.., Some(job)) => job.check(id),
+            (level, job) => {
+                let ranges = 1 + self.additional_ranges.len();
+                let with = if job.is_some() { "a merge job" } else { "no merge job" };
+                Err(format!("level {level} does not match {ranges} log ranges and {with}"))
+            }
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands in references")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Returns whether a block of this level was flushed, not merged.
@@ -247,19 +312,13 @@ impl BlockMeta {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("file {name} is not listed") })
     }
     fn check(&self) -> Result<(), String> {
-        if let Some(BlockOrigin { level, additional_ranges, inputs, .. }) = &self.origin {
-            let agrees = if *level == 0 {
-                additional_ranges.is_empty() && inputs.is_empty()
-            } else {
-                !inputs.is_empty()
-            };
-            if !agrees {
-                let ranges = 1 + additional_ranges.len();
-                let inputs = inputs.len();
-                return Err(format!(
-                    "level {level} does not match {ranges} log ranges and {inputs} input blocks"
-                ));
-            }
+        if let Some(origin) = &self.origin {
+            origin.check(&self.id)?;
+        }
+        if self.format >= FIRST_FORMAT_WITH_SUMS
+            && let Some(part) = self.tenants.iter().find(|part| part.sum.is_none())
+        {
+            return Err(format!("tenant {:?} has no sum of its values", part.tenant));
         }
         for name in PARQUET_FILES {
             let file = self.files.get(name).ok_or_else(|| format!("file {name} is not listed"))?;
@@ -355,5 +414,117 @@ mod hex_words {
         }
         let digits = text.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap_or_default());
         digits.map(|word| u32::from_str_radix(word, 16).map_err(D::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metadata of a block without rows.
+    fn empty_block() -> BlockMeta {
+        let origin = BlockOrigin {
+            cluster: "c".to_owned(),
+            shard: 1,
+            epoch: 1,
+            from: 0,
+            to: 9,
+            lost: 0,
+            level: 0,
+            additional_ranges: Vec::new(),
+            job: None,
+        };
+        BlockMeta {
+            format: FORMAT_VERSION,
+            id: "own".to_owned(),
+            origin: Some(origin),
+            tenants: vec![TenantMeta { tenant: "acme".to_owned(), sum: Some(0), ..TenantMeta::default() }],
+            files: PARQUET_FILES.iter().map(|name| ((*name).to_owned(), FileMeta::default())).collect(),
+        }
+    }
+
+    fn job() -> JobOrigin {
+        JobOrigin {
+            token: 7,
+            outputs: vec!["other".to_owned(), "own".to_owned()],
+            blocks: vec!["first".to_owned(), "second".to_owned()],
+            tenants: BTreeMap::from([("acme".to_owned(), vec![0, 1])]),
+        }
+    }
+
+    fn decode(meta: &BlockMeta) -> Result<BlockMeta, String> {
+        BlockMeta::decode(&meta.encode()).map_err(|error| error.to_string())
+    }
+
+    fn decode_with_origin(change: impl FnOnce(&mut BlockOrigin)) -> Result<BlockMeta, String> {
+        let mut meta = empty_block();
+        change(meta.origin.as_mut().unwrap());
+        decode(&meta)
+    }
+
+    #[test]
+    fn meta_of_format_1_decodes() {
+        let text = r#"{"format":1,"id":"own","origin":{"cluster":"c","shard":1,"epoch":1,"from":0,"to":9,"lost":0},"#;
+        let part =
+            r#""tenants":[{"tenant":"acme","min_time":0,"max_time":0,"series":[0,0],"profiles":[0,0],"#;
+        let runs =
+            r#""samples":0,"nodes":[0,0],"stacks":0,"locations":[0,0],"functions":[0,0],"mappings":[0,0],"#;
+        let groups = format!(r#""groups":[{}]}}],"#, ["[0,0]"; PARQUET_FILES.len()].join(","));
+        let file = |name: &&str| format!(r#""{name}":{{"bytes":0,"checksums":""}}"#);
+        let files: Vec<String> = PARQUET_FILES.iter().map(file).collect();
+        let meta = format!(r#"{text}{part}{runs}{groups}"files":{{{}}}}}"#, files.join(","));
+        let stored = format!(r#"{{"checksum":"{}","meta":{meta}}}"#, checksum(&meta));
+        let mut expected = empty_block();
+        expected.format = 1;
+        expected.tenants[0].sum = None;
+        assert_eq!(BlockMeta::decode(stored.as_bytes()).unwrap(), expected);
+    }
+
+    #[test]
+    fn meta_of_merged_block_is_read_as_written() {
+        let mut meta = empty_block();
+        meta.tenants[0].sum = Some(u64::MAX);
+        meta.tenants[0].newest_arrival = 5;
+        let origin = meta.origin.as_mut().unwrap();
+        origin.level = 2;
+        origin.additional_ranges = vec![LogRange { shard: 2, epoch: 1, from: 0, to: 9 }];
+        origin.job = Some(job());
+        assert_eq!(decode(&meta).unwrap(), meta);
+    }
+
+    #[test]
+    fn missing_sum_is_rejected() {
+        let mut meta = empty_block();
+        meta.tenants[0].sum = None;
+        assert!(decode(&meta).unwrap_err().contains("has no sum"));
+    }
+
+    #[test]
+    fn level_without_matching_job_is_rejected() {
+        decode_with_origin(|_| ()).unwrap();
+        let range = LogRange { shard: 2, epoch: 1, from: 0, to: 9 };
+        let unmerged = decode_with_origin(|origin| origin.additional_ranges = vec![range]).unwrap_err();
+        assert!(unmerged.contains("level 0 does not match 2 log ranges and no merge job"), "{unmerged}");
+        let flushed = decode_with_origin(|origin| origin.job = Some(job())).unwrap_err();
+        assert!(flushed.contains("level 0 does not match 1 log ranges and a merge job"), "{flushed}");
+        let without_job = decode_with_origin(|origin| origin.level = 1).unwrap_err();
+        assert!(without_job.contains("level 1 does not match"), "{without_job}");
+    }
+
+    #[test]
+    fn job_with_wrong_references_is_rejected() {
+        let rejected = |change: fn(&mut JobOrigin)| {
+            let mut changed = job();
+            change(&mut changed);
+            let merged = decode_with_origin(|origin| {
+                origin.level = 1;
+                origin.job = Some(changed);
+            });
+            merged.unwrap_err()
+        };
+        assert!(rejected(|job| job.blocks.clear()).contains("0 input blocks"));
+        assert!(rejected(|job| job.outputs.truncate(1)).contains("block own is not among the outputs"));
+        let input = rejected(|job| job.tenants.get_mut("acme").unwrap().push(2));
+        assert!(input.contains("has input 2, the job has 2 input blocks"), "{input}");
     }
 }

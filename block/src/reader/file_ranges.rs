@@ -1,15 +1,16 @@
 //! Byte ranges that a query needs of a block, so that a client fetches no others.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use athanor_profile::store_interface::source::SourceReadSize;
 
 use crate::format::error::BlockError;
 use crate::format::meta::{
-    FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, PAGE_BYTES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
-    SERIES_FILE, STACKS_FILE,
+    FUNCTIONS_FILE, INDEX_FILE, LOCATIONS_FILE, MAPPINGS_FILE, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE,
+    ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE,
 };
-use crate::reader::read::{ProfileProjection, TenantBlock};
+use crate::reader::read::{Block, ProfileProjection, TenantBlock};
 use crate::reader::source::{TenantBlockSource, sample_ranges};
 
 /// Byte ranges by file.
@@ -56,6 +57,46 @@ pub fn align_to_pages(extents: &[(&'static str, Range<u64>)], length: impl Fn(&s
         }
     }
     joined
+}
+
+/// Returns the files that a merge reads.
+fn merged_files() -> impl Iterator<Item = &'static str> {
+    PARQUET_FILES.into_iter().filter(|file| *file != INDEX_FILE)
+}
+
+impl Block {
+    /// Returns the page-aligned byte ranges of the file tails that `meta.json` does not hold, for a merge. A file
+    /// with a tail of unknown length, in a block of format 1, is returned whole.
+    pub fn tail_ranges(&self) -> Result<FileRanges, BlockError> {
+        let mut extents = FileRanges::new();
+        for file in merged_files() {
+            let of_file = self.meta().file(file)?;
+            if of_file.tail.is_empty() {
+                let tail_bytes = if of_file.tail_bytes == 0 { of_file.bytes } else { of_file.tail_bytes };
+                extents.push((file, of_file.bytes.saturating_sub(tail_bytes)..of_file.bytes));
+            }
+        }
+        Ok(self.align_ranges(&extents))
+    }
+
+    /// Returns the page-aligned byte ranges that a merge of some tenants reads, those of all tenants for none. The
+    /// [tails](Self::tail_ranges) must be present and are included. So a client can fetch only these ranges into
+    /// sparse files. `index.parquet` is not read, but its length is checked.
+    pub fn byte_ranges_of(&self, tenants: Option<&BTreeSet<String>>) -> Result<FileRanges, BlockError> {
+        let mut extents = self.tail_ranges()?;
+        let is_wanted =
+            |part: &TenantBlock<'_>| tenants.is_none_or(|tenants| tenants.contains(&part.meta.tenant));
+        for part in self.tenant_blocks().filter(is_wanted) {
+            for file in merged_files() {
+                extents.extend(part.bytes_of_file(file)?);
+            }
+        }
+        Ok(self.align_ranges(&extents))
+    }
+
+    fn align_ranges(&self, extents: &[(&'static str, Range<u64>)]) -> FileRanges {
+        align_to_pages(extents, |file| self.meta().file(file).map_or(0, |of_file| of_file.bytes))
+    }
 }
 
 /// Rows of selected profiles that a query needs.

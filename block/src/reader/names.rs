@@ -1,7 +1,7 @@
 //! Names of a part: stacks, locations, functions, mappings, and the index over them.
 
 use athanor_profile::Dictionary;
-use athanor_profile::data_model::stacks::StackTable;
+use athanor_profile::data_model::stacks::{StackNode, StackTable};
 use athanor_profile::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 use parquet::data_type::{BoolType, ByteArrayType, Int32Type, Int64Type};
 
@@ -65,33 +65,47 @@ impl TenantBlock<'_> {
     pub fn read_names(&self) -> Result<BlockNames, BlockError> {
         let mut dictionary = Dictionary::default();
         let mut of_leaf = Vec::new();
-        let stacks = self.intern_names(&mut dictionary, &mut of_leaf)?;
+        let stacks = self.intern_names(&mut dictionary, &mut of_leaf, |_| true)?;
         Ok(BlockNames { dictionary, stacks })
     }
 
-    /// Interns all names and stacks in a dictionary, which may hold those of other parts. Returns the
-    /// dictionary stack of each stack. `of_leaf` is indexed by dictionary node and passed from part to part.
-    /// A node that is known to end a stack costs no hash, so the names of a stack are hashed once for all
-    /// blocks.
+    /// Interns the stacks at the used indexes, with their names, in a dictionary, which may hold those of other
+    /// parts. Returns the dictionary stack of each stack, [`NO_ENTRY`] for unused ones. `of_leaf` is indexed by
+    /// dictionary node and passed from part to part. A node that is known to end a stack costs no hash, so the
+    /// names of a stack are hashed once for all blocks.
     pub(crate) fn intern_names(
         &self,
         dictionary: &mut Dictionary,
         of_leaf: &mut Vec<u32>,
+        is_used: impl Fn(usize) -> bool,
     ) -> Result<Vec<u32>, BlockError> {
         let (parents, of_nodes) = self.read_nodes()?;
         self.check_cancelled()?;
-        let locations = self.intern_locations(dictionary)?;
+        let stacks = 0..self.meta.stacks as usize;
+        let used_nodes = mark_used_nodes(&parents, stacks.clone().filter(|&stack| is_used(stack)));
+        let mut used_locations = vec![false; self.meta.locations.1 as usize];
+        for (&location, _) in of_nodes.iter().zip(&used_nodes).filter(|(_, is_used)| **is_used) {
+            if let Some(is_used) = used_locations.get_mut(location as usize) {
+                *is_used = true;
+            }
+        }
+        let locations = self.intern_locations(dictionary, &used_locations)?;
         if dictionary.stacks.is_empty() {
             dictionary.stacks.reserve(parents.len(), self.meta.stacks as usize);
         }
-        let nodes = intern_nodes(&parents, &of_nodes, &locations, dictionary);
+        let nodes = intern_nodes(&parents, &of_nodes, &locations, &used_nodes, dictionary);
         of_leaf.resize(dictionary.stacks.nodes().len(), NO_ENTRY);
-        let mut stacks = Vec::with_capacity(self.meta.stacks as usize);
+        let mut stacks_of_part = Vec::with_capacity(self.meta.stacks as usize);
         let mut hashes = Vec::new();
-        for &leaf in &nodes[..self.meta.stacks as usize] {
+        for stack in stacks {
+            let leaf = nodes[stack];
+            if !used_nodes[stack] || !is_used(stack) {
+                stacks_of_part.push(NO_ENTRY);
+                continue;
+            }
             let known = of_leaf.get(leaf as usize).copied().unwrap_or(NO_ENTRY);
             if known != NO_ENTRY {
-                stacks.push(known);
+                stacks_of_part.push(known);
                 continue;
             }
             hashes.clear();
@@ -101,15 +115,17 @@ impl TenantBlock<'_> {
             if let Some(known) = of_leaf.get_mut(leaf as usize) {
                 *known = stack;
             }
-            stacks.push(stack);
+            stacks_of_part.push(stack);
         }
-        Ok(stacks)
+        Ok(stacks_of_part)
     }
 
-    /// Interns the locations with their functions and mappings.
-    fn intern_locations(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
-        let functions = self.intern_functions(dictionary)?;
-        let mappings = self.intern_mappings(dictionary)?;
+    /// Interns the used locations with their functions and mappings. Unused ones are [`NO_ENTRY`].
+    fn intern_locations(
+        &self,
+        dictionary: &mut Dictionary,
+        is_used: &[bool],
+    ) -> Result<Vec<u32>, BlockError> {
         let table = self.block.open_table(LOCATIONS_FILE)?;
         let groups = self.row_groups(LOCATIONS_FILE);
         let ids = table.read_column_groups::<Int32Type>(groups, 0)?;
@@ -119,15 +135,28 @@ impl TenantBlock<'_> {
         let of_functions = table.read_column_groups::<Int32Type>(groups, 5)?;
         let lines = table.read_column_groups::<Int64Type>(groups, 6)?;
         let columns = table.read_column_groups::<Int64Type>(groups, 7)?;
+        let mut used_functions = vec![false; self.meta.functions.1 as usize];
+        let mut used_mappings = vec![false; self.meta.mappings.1 as usize];
+        for (row, &id) in ids.iter().enumerate() {
+            let location = local_id(LOCATIONS_FILE, id, self.meta.locations)?;
+            let function = local_id_or_none(LOCATIONS_FILE, of_functions[row], self.meta.functions)?;
+            let mapping = local_id_or_none(LOCATIONS_FILE, of_mappings[row], self.meta.mappings)?;
+            if is_used[location as usize] {
+                used_functions.get_mut(function as usize).into_iter().for_each(|is_used| *is_used = true);
+                used_mappings.get_mut(mapping as usize).into_iter().for_each(|is_used| *is_used = true);
+            }
+        }
+        let functions = self.intern_functions(dictionary, &used_functions)?;
+        let mappings = self.intern_mappings(dictionary, &used_mappings)?;
         let mut all = Vec::with_capacity(self.meta.locations.1 as usize);
         let mut row = 0;
         let mut of_location = Vec::new();
-        for id in self.meta.locations.range() {
+        for (id, &is_used) in self.meta.locations.range().zip(is_used) {
             of_location.clear();
             let first = row;
             while ids.get(row).is_some_and(|&of| of as usize == id) {
                 let function = local_id_or_none(LOCATIONS_FILE, of_functions[row], self.meta.functions)?;
-                if function != NO_ENTRY {
+                if is_used && function != NO_ENTRY {
                     let function = functions[function as usize];
                     of_location.push(Line { function, line: lines[row], column: columns[row] });
                 }
@@ -135,6 +164,10 @@ impl TenantBlock<'_> {
             }
             if row == first {
                 return Err(BlockError::corrupt(LOCATIONS_FILE, format!("location {id} has no row")));
+            }
+            if !is_used {
+                all.push(NO_ENTRY);
+                continue;
             }
             let mapping = local_id_or_none(LOCATIONS_FILE, of_mappings[first], self.meta.mappings)?;
             let mapping = if mapping == NO_ENTRY { NO_ENTRY } else { mappings[mapping as usize] };
@@ -144,7 +177,11 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    fn intern_functions(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
+    fn intern_functions(
+        &self,
+        dictionary: &mut Dictionary,
+        is_used: &[bool],
+    ) -> Result<Vec<u32>, BlockError> {
         let table = self.block.open_table(FUNCTIONS_FILE)?;
         self.check_ids(FUNCTIONS_FILE, &table, self.meta.functions)?;
         let mut all = Vec::with_capacity(self.meta.functions.1 as usize);
@@ -156,6 +193,10 @@ impl TenantBlock<'_> {
             let files = table.read_column::<ByteArrayType>(group, 3)?;
             let lines = table.read_column::<Int64Type>(group, 4)?;
             for row in 0..names.len() {
+                if !is_used[all.len()] {
+                    all.push(NO_ENTRY);
+                    continue;
+                }
                 let strings = &mut dictionary.symbols.strings;
                 let name = strings.intern(utf8_value(FUNCTIONS_FILE, &names[row])?);
                 let system_name = strings.intern(utf8_value(FUNCTIONS_FILE, &systems[row])?);
@@ -172,7 +213,7 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    fn intern_mappings(&self, dictionary: &mut Dictionary) -> Result<Vec<u32>, BlockError> {
+    fn intern_mappings(&self, dictionary: &mut Dictionary, is_used: &[bool]) -> Result<Vec<u32>, BlockError> {
         let table = self.block.open_table(MAPPINGS_FILE)?;
         self.check_ids(MAPPINGS_FILE, &table, self.meta.mappings)?;
         let mut all = Vec::with_capacity(self.meta.mappings.1 as usize);
@@ -184,6 +225,10 @@ impl TenantBlock<'_> {
             let builds = table.read_column::<ByteArrayType>(group, 5)?;
             let flags = table.read_column::<Int32Type>(group, 6)?;
             for row in 0..starts.len() {
+                if !is_used[all.len()] {
+                    all.push(NO_ENTRY);
+                    continue;
+                }
                 let filename = dictionary.symbols.strings.intern(utf8_value(MAPPINGS_FILE, &files[row])?);
                 let build_id = dictionary.symbols.strings.intern(utf8_value(MAPPINGS_FILE, &builds[row])?);
                 let start = starts[row] as u64;
@@ -201,16 +246,30 @@ impl TenantBlock<'_> {
 /// Mark of an unvisited node. No dictionary has that many nodes: IDs have 31 bits.
 pub(crate) const UNVISITED_NODE: u32 = NO_ENTRY - 1;
 
-/// Maps nodes of a part to dictionary nodes, callers first. A node without a location maps to its caller.
+/// Returns for each node of a part whether it is a used stack or one of its callers.
+fn mark_used_nodes(parents: &[u32], used_stacks: impl Iterator<Item = usize>) -> Vec<bool> {
+    let mut is_used = vec![false; parents.len()];
+    for stack in used_stacks {
+        let mut node = stack as u32;
+        while let Some(seen) = is_used.get_mut(node as usize).filter(|seen| !**seen) {
+            *seen = true;
+            node = parents[node as usize];
+        }
+    }
+    is_used
+}
+
+/// Maps used nodes of a part to dictionary nodes, callers first. A node without a location maps to its caller.
 fn intern_nodes(
     parents: &[u32],
     of_nodes: &[u32],
     locations: &[u32],
+    is_used: &[bool],
     dictionary: &mut Dictionary,
 ) -> Vec<u32> {
     let mut nodes = vec![UNVISITED_NODE; parents.len()];
     let mut path = Vec::new();
-    for start in 0..parents.len() {
+    for start in (0..parents.len()).filter(|&start| is_used[start]) {
         let mut at = start as u32;
         while nodes.get(at as usize) == Some(&UNVISITED_NODE) {
             path.push(at);
@@ -219,7 +278,11 @@ fn intern_nodes(
         let mut parent = nodes.get(at as usize).copied().unwrap_or(NO_ENTRY);
         while let Some(node) = path.pop() {
             if let Some(&location) = locations.get(of_nodes[node as usize] as usize) {
-                parent = dictionary.stacks.intern_child(parent, location);
+                // The first callee of a node was mostly added right after it. Comparing costs less than a hash.
+                let guess = parent.wrapping_add(1);
+                let is_known =
+                    dictionary.stacks.nodes().get(guess as usize) == Some(&StackNode { parent, location });
+                parent = if is_known { guess } else { dictionary.stacks.intern_child(parent, location) };
             }
             nodes[node as usize] = parent;
         }

@@ -128,7 +128,8 @@ impl TenantBlock<'_> {
         let mut first = 0u64;
         for group in self.row_groups(SAMPLES_FILE).range() {
             let end = first + table.rows(group)? as u64;
-            let within = ranges.iter().filter(|range| range.start < end && range.end > first);
+            let ahead = &ranges[ranges.partition_point(|range| range.end <= first)..];
+            let within = ahead.iter().take_while(|range| range.start < end);
             let cut: Vec<Range<usize>> = within
                 .map(|range| (range.start.max(first) - first) as usize..(range.end.min(end) - first) as usize)
                 .collect();
@@ -318,10 +319,11 @@ impl SampleReaders {
             },
         })
     }
-    fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
+    /// Skips exactly `rows` rows. Pages that lie wholly in them are not decoded.
+    pub(crate) fn skip(&mut self, rows: usize) -> Result<(), BlockError> {
         fn skip<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> Result<(), BlockError> {
             let skipped = catch_parquet_panic(SAMPLES_FILE, || reader.skip_records(rows))?;
-            if skipped == rows { Ok(()) } else { Err(truncated_column()) }
+            if skipped == rows { Ok(()) } else { Err(truncated_column(SAMPLES_FILE)) }
         }
         if rows == 0 {
             return Ok(());
@@ -339,8 +341,8 @@ impl SampleReaders {
         stacks.clear();
         values.clear();
         requests.clear();
-        fill(&mut self.stacks, rows, stacks)?;
-        fill(&mut self.values, rows, values)?;
+        fill(SAMPLES_FILE, &mut self.stacks, rows, stacks)?;
+        fill(SAMPLES_FILE, &mut self.values, rows, values)?;
         if self.spans.is_some() || self.traces.is_some() {
             requests.resize(rows, SpanContext::default());
         }
@@ -379,30 +381,41 @@ fn fill_optional<T: DataType>(
         let (records, _, _) =
             catch_parquet_panic(SAMPLES_FILE, || reader.read_records(left, Some(levels), None, out))?;
         if records == 0 {
-            return Err(truncated_column());
+            return Err(truncated_column(SAMPLES_FILE));
         }
     }
     Ok(())
 }
 
+/// Reads exactly `rows` rows of a column without levels.
+pub(crate) fn read_rows<T: DataType>(
+    file: &str,
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+) -> Result<Vec<T::T>, BlockError> {
+    let mut values = Vec::with_capacity(rows);
+    fill(file, reader, rows, &mut values)?;
+    Ok(values)
+}
+
 fn fill<T: DataType>(
+    file: &str,
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     out: &mut Vec<T::T>,
 ) -> Result<(), BlockError> {
     while out.len() < rows {
         let missing = rows - out.len();
-        let (records, _, _) =
-            catch_parquet_panic(SAMPLES_FILE, || reader.read_records(missing, None, None, out))?;
+        let (records, _, _) = catch_parquet_panic(file, || reader.read_records(missing, None, None, out))?;
         if records == 0 {
-            return Err(truncated_column());
+            return Err(truncated_column(file));
         }
     }
     Ok(())
 }
 
-fn truncated_column() -> BlockError {
-    BlockError::corrupt(SAMPLES_FILE, "column ends before the end of its row group")
+fn truncated_column(file: &str) -> BlockError {
+    BlockError::corrupt(file, "column ends before the end of its row group")
 }
 
 #[cfg(test)]

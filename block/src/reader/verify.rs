@@ -26,7 +26,7 @@ impl TenantBlock<'_> {
         if !profiles.is_sorted_by_key(ProfileRow::order) {
             return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series, time and id"));
         }
-        if self.has_distinct_ids()? && !DuplicateIds::find(profiles.iter()).is_empty() {
+        if self.has_distinct_ids()? && DuplicateIds::has_any(profiles.iter().map(|row| row.id)) {
             let why = "two rows have the same id, but the footer declares distinct ids";
             return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
@@ -35,6 +35,11 @@ impl TenantBlock<'_> {
         let services = BTreeMap::new();
         let mut sums = RollupVerifier { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
         let mut of_profiles = self.read_profile_totals()?;
+        let sum = of_profiles.iter().fold(0, |sum: u64, &value| sum.wrapping_add(value as u64));
+        if let Some(expected) = self.meta.sum.filter(|&expected| expected != sum) {
+            let why = format!("the sum of all values is {sum}, meta.json lists {expected}");
+            return Err(BlockError::corrupt(PROFILES_FILE, why));
+        }
         self.for_each_sample(&profiles, |profile, stack, value| {
             let of_profile = &mut of_profiles[profile];
             *of_profile = of_profile.wrapping_sub(value);

@@ -161,23 +161,29 @@ impl<'h> OrderedProfiles<'h> {
 /// Returns the indexes of the profiles that are kept, ascending.
 fn places_without_duplicates(all: &[ProfileSeries], profiles: &[ProfileRow]) -> Result<Vec<u32>, BlockError> {
     // A copy without rows must not replace a copy with rows.
-    let has_rows = |row: &&ProfileRow| row.samples > 0;
-    let with_rows = || (0u32..).zip(profiles).filter(|(_, row)| has_rows(row));
-    if DuplicateIds::find(profiles.iter().filter(has_rows)).is_empty() {
-        return Ok(with_rows().map(|(place, _)| place).collect());
+    let with_rows = (0u32..).zip(profiles).filter(|(_, row)| row.samples > 0);
+    let mut places: Vec<u32> = with_rows.map(|(place, _)| place).collect();
+    let id = |place: u32| profiles[place as usize].id;
+    let prefixes = places.iter().map(|&place| DuplicateIds::prefix(id(place)));
+    let mut duplicates = DuplicateIds::from_prefixes(prefixes.collect());
+    if duplicates.is_empty() {
+        return Ok(places);
     }
-    // Copies are compared by the order of their series, which differs from the order in the source.
+    // Of copies the least by series and time is kept, so the result does not depend on the order in memory.
     let mut order: Vec<u32> = (0..all.len() as u32).collect();
     order.sort_unstable_by(|&left, &right| all[left as usize].cmp(&all[right as usize]));
-    let mut ranks = vec![0; all.len()];
+    let mut ranks = vec![0u32; all.len()];
     (0u32..).zip(&order).for_each(|(rank, &place)| ranks[place as usize] = rank);
-    let ranked = |(place, row): (u32, &ProfileRow)| -> Result<(u32, ProfileRow), BlockError> {
-        let rank = ranks.get(row.series as usize).ok_or_else(unknown_series)?;
-        Ok((place, ProfileRow { series: *rank, ..*row }))
-    };
-    let ranked = with_rows().map(ranked).collect::<Result<Vec<_>, _>>()?;
-    let mut duplicates = DuplicateIds::find(ranked.iter().map(|(_, row)| row));
-    Ok(ranked.iter().filter(|(_, row)| duplicates.take_kept(row)).map(|(place, _)| *place).collect())
+    if places.iter().any(|&place| profiles[place as usize].series as usize >= ranks.len()) {
+        return Err(unknown_series());
+    }
+    places.sort_by_key(|&place| {
+        let row = &profiles[place as usize];
+        (ranks[row.series as usize], row.time)
+    });
+    places.retain(|&place| duplicates.take_first(id(place)));
+    places.sort_unstable();
+    Ok(places)
 }
 
 fn unknown_series() -> BlockError {

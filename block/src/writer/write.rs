@@ -144,6 +144,7 @@ impl<'f> BlockWriter<'f> {
             tenant: tenant.into(),
             min_time: i64::MAX,
             max_time: i64::MIN,
+            sum: Some(0),
             series: IdRange(after(before.series), checked_count(series.len(), "series")?),
             profiles: IdRange(after(before.profiles), 0),
             ..TenantMeta::default()
@@ -261,6 +262,11 @@ impl TenantWriter<'_, '_> {
         self.numbering.rank[stack as usize]
     }
 
+    /// Sets the time of the newest arrival of a profile in Unix nanoseconds, 0 for the time in the block's ID.
+    pub(crate) fn set_newest_arrival(&mut self, newest_arrival: u64) {
+        self.meta.newest_arrival = newest_arrival;
+    }
+
     /// Adds the next profile by (series, time, ID). Rows refer to stacks by
     /// [`stack_number`](Self::stack_number). Rows with equal stack and span context are summed.
     pub(crate) fn add_profile(
@@ -280,6 +286,8 @@ impl TenantWriter<'_, '_> {
         self.meta.samples += rows.len() as u64;
         self.meta.min_time = self.meta.min_time.min(profile.time);
         self.meta.max_time = self.meta.max_time.max(profile.time);
+        let sum = rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
+        self.meta.sum = self.meta.sum.map(|of_part| of_part.wrapping_add(sum as u64));
         for row in rows.iter() {
             let total = &mut self.rollup.totals[row.stack as usize];
             if total.1 == 0 {
@@ -296,7 +304,7 @@ impl TenantWriter<'_, '_> {
         columns.duration.push(profile.duration);
         columns.period.push(profile.period);
         columns.samples.push(rows.len() as i32);
-        columns.value.push(rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value)));
+        columns.value.push(sum);
         if columns.profile.len() == MAX_ROWS_PER_GROUP {
             self.flush_profiles()?;
         }

@@ -1,13 +1,15 @@
 //! Life of a block in the catalog, from registration to tombstone.
 //!
-//! * `blocks`: registration, tombstones and data loss records [INV-14, INV-15].
+//! * `blocks`: registration and data loss records [INV-14].
+//! * `tombstones`: ids that never register, and removal of their objects [INV-15].
+//! * `removal`: facts that decide which objects may be removed.
 //! * `block_set`: registered blocks, and the number of blocks per tenant.
 //! * `staging`: registration of blocks with more tenants than fit into one command.
-//! * `replace`: replacement of blocks by the blocks that were merged from them [INV-20].
 //! * `retention`: removal of blocks by age.
 
 pub(crate) mod block_set;
 pub(crate) mod blocks;
-pub(crate) mod replace;
+pub(crate) mod removal;
 pub(crate) mod retention;
 pub(crate) mod staging;
+pub(crate) mod tombstones;

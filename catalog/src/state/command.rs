@@ -9,12 +9,13 @@ use athanor_cluster::placement::SlotTable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::block::{BlockEntry, BlockId, TenantSpan};
+use crate::block::{BlockEntry, BlockId, DroppedRows, PartId, TenantSpan};
+use crate::compaction::JobParts;
 use crate::state::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
 
 /// Current encoding of commands. A voter that does not support a format must stop instead of skipping the
 /// entry.
-const COMMAND_FORMAT: u32 = 1;
+const COMMAND_FORMAT: u32 = 2;
 
 /// Command that changes the catalog. Each command names the state that it expects, so two concurrent
 /// proposals do no harm. Applied a second time it changes nothing, so a caller without a response can retry
@@ -241,18 +242,62 @@ pub enum CatalogCommand {
         /// Records from this time on stay.
         before: Timestamp,
     },
-    /// Replaces input blocks by the blocks that were merged from them, and tombstones the inputs. No listing
-    /// shows both or neither [INV-20].
-    ReplaceBlocks {
-        /// Ids of the input blocks.
-        inputs: Vec<BlockId>,
-        /// Blocks that hold the rows from now on, one per tenant.
+    /// Claims parts for a job. Applied if each of them is listed and under no running lease. Returns the
+    /// token of the claim.
+    ClaimParts {
+        /// Node of the worker.
+        worker: NodeId,
+        /// Parts of the job.
+        parts: JobParts,
+    },
+    /// Renews the leases of a worker's claims. Claims that ended are skipped.
+    RenewLeases {
+        /// Node of the worker.
+        worker: NodeId,
+        /// Tokens of the claims.
+        tokens: Vec<u64>,
+    },
+    /// Swaps the claimed parts for the blocks that were merged from them. No listing shows both or neither
+    /// [INV-20].
+    FinishJob {
+        /// Token of the claim.
+        token: u64,
+        /// Blocks that hold the rows from now on.
         outputs: Vec<BlockEntry>,
+        /// Rows that no output holds.
+        dropped: Vec<DroppedRows>,
+    },
+    /// Ends a claim without a result, and counts the failure.
+    FailJob {
+        /// Token of the claim.
+        token: u64,
+        /// Message of the failure.
+        reason: String,
+        /// Part that caused the failure, if known.
+        culprit: Option<PartId>,
+    },
+    /// Forgets the failures of parts, so that jobs take them again, on an operator's command.
+    RetryParts {
+        /// Parts to retry, all parts with failures if empty.
+        parts: Vec<PartId>,
+    },
+    /// Pauses or resumes the compaction of all tenants, on an operator's command.
+    PauseCompaction {
+        /// Whether compaction is paused from now on.
+        paused: bool,
+    },
+    /// Records that the objects of tombstoned blocks are removed from the bucket.
+    RecordRemovedObjects {
+        /// Ids of the blocks.
+        blocks: Vec<BlockId>,
     },
     /// Deletes blocks and makes their ids unusable.
     TombstoneBlocks {
         /// Ids of the blocks.
         blocks: Vec<BlockId>,
+        /// Tenant whose folder holds the objects, absent for the shared folder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<TenantId>,
     },
     /// Drops tombstones and retired shards past their retention.
     ExpireTombstones,

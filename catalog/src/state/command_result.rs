@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
-use crate::block::BlockId;
+use crate::block::{BlockId, PartId};
+use crate::compaction::{MAX_JOB_OUTPUTS, MAX_JOB_PARTS};
 use crate::state::{
-    HandoffSource, MAX_DOCUMENT_BYTES, MAX_REPLACED, MAX_REPLICATION_FACTOR, MAX_SHARDS_PER_NODE,
-    ReplaceMismatch, ShardEntry, ShardId, ShardPhase,
+    ConservedCount, HandoffSource, MAX_DOCUMENT_BYTES, MAX_REPLICATION_FACTOR, MAX_SHARDS_PER_NODE,
+    OutputMismatch, ShardEntry, ShardId, ShardPhase,
 };
 
 /// Result of an applied command.
@@ -27,6 +28,11 @@ pub enum CommandResult {
     Changed(usize),
     /// Number of tenants that are staged for the block.
     Staged(u64),
+    /// Token of the claim.
+    Claimed(u64),
+    /// A claim whose lease ran out was ended, and its failure counted. The part reached the limit of failures,
+    /// so nothing was claimed.
+    FailureLimit(PartId),
 }
 
 /// Transition that requires a certain phase of a shard.
@@ -146,7 +152,7 @@ pub enum CommandError {
     #[error("the range of block {0} is in no recorded gap of its shard")]
     NotInGap(BlockId),
     /// A merged block cannot register: it has to replace its inputs.
-    #[error("block {0} is a merged block, which cannot register; replace its inputs by it")]
+    #[error("block {0} is a merged block, which cannot register; finish its job with it")]
     MergedBlock(BlockId),
     /// The staged tenants of a block are not those that the command continues or completes.
     #[error(
@@ -160,32 +166,75 @@ pub enum CommandError {
         /// Number of tenants that the command expects.
         named: u64,
     },
-    /// A block to replace is not listed.
-    #[error(
-        "block {0} is not listed: it was replaced or removed, or was never registered; choose from a new listing"
-    )]
-    NotListed(BlockId),
-    /// The outputs of a replacement do not match its inputs.
-    #[error("block {block} cannot replace its inputs: {mismatch}")]
-    ReplacementMismatch {
-        /// Id of the output block.
-        block: BlockId,
-        /// Property in which they differ.
-        mismatch: ReplaceMismatch,
-    },
-    /// A replacement is too large, or names no inputs or no outputs.
-    #[error(
-        "the replacement names {inputs} inputs and {outputs} outputs, and {seen} blocks, ranges and tenants in total, the limit \
-         is {MAX_REPLACED}; merge at least one block, and fewer at once"
-    )]
-    ReplacementSize {
-        /// Number of its inputs.
-        inputs: usize,
-        /// Number of its outputs.
-        outputs: usize,
-        /// Number of blocks, ranges and tenants in all.
+    /// An operator paused compaction.
+    #[error("compaction is paused; resume it with `athanor compaction resume`")]
+    CompactionPaused,
+    /// A job has no parts or too many, or they are not in order.
+    #[error("the job has {seen} parts, must be 1 to {MAX_JOB_PARTS} in order and without duplicates")]
+    InvalidJobParts {
+        /// Number of parts.
         seen: usize,
     },
+    /// A part is not listed.
+    #[error(
+        "the {0} is not listed: it was merged or removed, or never registered; choose a job of a new plan"
+    )]
+    PartNotListed(PartId),
+    /// A part is under a running lease.
+    #[error("the {part} is claimed by job {token}; choose another job")]
+    PartClaimed {
+        /// Claimed part.
+        part: PartId,
+        /// Token of its claim.
+        token: u64,
+    },
+    /// A part is quarantined.
+    #[error("the {0} is quarantined; release it with `athanor compaction retry`")]
+    PartQuarantined(PartId),
+    /// An earlier job with the part failed as often as permitted.
+    #[error("an earlier job with the {0} failed too often; choose a job of a new plan")]
+    PartFailed(PartId),
+    /// The claim of a job ended: it failed, its lease ran out and another worker claimed a part, or a part was
+    /// removed.
+    #[error("the claim of job {token} ended; delete its outputs and choose another job")]
+    ClaimEnded {
+        /// Token of the claim.
+        token: u64,
+    },
+    /// A job has too many outputs.
+    #[error("the job has {seen} outputs, the limit is {MAX_JOB_OUTPUTS}; merge fewer parts at once")]
+    TooManyOutputs {
+        /// Number of outputs.
+        seen: usize,
+    },
+    /// An output does not match the inputs of its job.
+    #[error("block {block} cannot replace the parts of its job: {mismatch}")]
+    OutputMismatch {
+        /// Id of the output.
+        block: BlockId,
+        /// Property in which they differ.
+        mismatch: OutputMismatch,
+    },
+    /// A job loses or adds rows of a tenant.
+    #[error(
+        "the {count} of tenant {tenant} is {inputs} in the inputs, but {outputs} in the outputs and {dropped} in \
+         the dropped rows; merge the parts again"
+    )]
+    RowsNotConserved {
+        /// Tenant that owns the rows.
+        tenant: TenantId,
+        /// Count that differs.
+        count: ConservedCount,
+        /// Count of the inputs.
+        inputs: u64,
+        /// Count of the outputs.
+        outputs: u64,
+        /// Count of the dropped rows.
+        dropped: u64,
+    },
+    /// A job dropped rows of a tenant that it does not have, or states one reason more than once.
+    #[error("dropped rows of tenant {0} are stated twice, or the tenant is not in the job; add them up")]
+    InvalidDroppedRows(TenantId),
     /// A block's range is empty or reversed.
     #[error(
         "the range of block {block} ends at index {to}, which is not after its start; write a range that is not empty"

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::block::{BlockEntry, ShardLogRange};
+use athanor_chassis::TenantId;
+
+use crate::block::{BlockEntry, BlockId, PartId, ShardLogRange, TENANT_FOLDER_LEVEL};
+use crate::compaction::{MAX_JOB_PARTS, PartFailures};
 use crate::state::topology::tables::iter_tables;
 use crate::state::{
-    CatalogState, HandoffSource, MAX_REPLICATION_FACTOR, MAX_SERVICES, MAX_SHARDS, MAX_VOTERS, ShardEntry,
-    ShardId, ShardPhase, decode_shard_id,
+    CatalogState, HandoffSource, MAX_FAILED_PARTS, MAX_PART_FAILURES, MAX_REPLICATION_FACTOR, MAX_SERVICES,
+    MAX_SHARDS, MAX_VOTERS, ShardEntry, ShardId, ShardPhase, decode_shard_id,
 };
 
 impl CatalogState {
@@ -21,6 +24,7 @@ impl CatalogState {
         }
         self.check_tables()?;
         self.check_blocks()?;
+        self.check_compaction()?;
         self.check_documents()?;
         self.retention.check(self)?;
         self.check_staged()?;
@@ -145,9 +149,10 @@ impl CatalogState {
         }
     }
 
-    /// Checks that no row is in two blocks, and that no block ends after its shard's watermark.
+    /// Checks each block's ranges and level, that no block ends after its shard's watermark, and that no row is
+    /// in two blocks.
     fn check_blocks(&self) -> Result<(), String> {
-        self.blocks.check_tenant_counts()?;
+        self.blocks.check_indexes()?;
         let mut all: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();
         for block in self.blocks.values() {
             let id = block.id;
@@ -156,6 +161,16 @@ impl CatalogState {
             }
             if block.level == 0 && !block.additional_ranges.is_empty() {
                 return Err(format!("block {id} was flushed, and holds several ranges"));
+            }
+            if block.level == 0 && block.job.is_some() {
+                return Err(format!("block {id} was flushed, and names a job"));
+            }
+            if block.level >= TENANT_FOLDER_LEVEL && block.tenants.len() != 1 {
+                return Err(format!(
+                    "block {id} of level {} has {} tenants",
+                    block.level,
+                    block.tenants.len()
+                ));
             }
             if !ShardLogRange::join_adjacent(block.log_ranges()).into_iter().eq(block.log_ranges()) {
                 return Err(format!("the ranges of block {id} are not in order, or not joined"));
@@ -169,16 +184,91 @@ impl CatalogState {
                 ));
             }
         }
-        all.sort_unstable_by_key(|(rows, block)| (*rows, block.id));
-        let mut before: Vec<(ShardLogRange, &BlockEntry)> = Vec::new();
-        for (rows, block) in all {
-            before.retain(|(others, _)| others.overlaps(&rows));
-            if let Some((_, other)) = before.iter().find(|(_, other)| other.conflicts_with(block)) {
-                return Err(format!("blocks {} and {} of shard {} overlap", other.id, block.id, rows.shard));
+        self.check_flushed_ranges()?;
+        self.check_merged_rows()
+    }
+
+    /// Checks that no log entry is in two flushed blocks.
+    fn check_flushed_ranges(&self) -> Result<(), String> {
+        let flushed = self.blocks.values().filter(|block| block.level == 0);
+        let mut ranges: Vec<(ShardLogRange, BlockId)> =
+            flushed.flat_map(|block| block.log_ranges().map(|rows| (rows, block.id))).collect();
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            let [(rows, block), (next, other)] = pair else { continue };
+            if rows.overlaps(next) {
+                return Err(format!("blocks {block} and {other} of shard {} overlap", rows.shard));
             }
-            before.push((rows, block));
         }
         Ok(())
+    }
+
+    /// Checks that no tenant has rows of one log range in a flushed block and in a merged one.
+    fn check_merged_rows(&self) -> Result<(), String> {
+        let mut flushed: BTreeMap<&TenantId, Vec<ShardLogRange>> = BTreeMap::new();
+        for block in self.blocks.values().filter(|block| block.level == 0) {
+            for span in &block.tenants {
+                flushed.entry(&span.tenant).or_default().extend(block.log_ranges());
+            }
+        }
+        flushed.values_mut().for_each(|ranges| ranges.sort_unstable());
+        for block in self.blocks.values().filter(|block| block.level > 0) {
+            for span in &block.tenants {
+                let Some(ranges) = flushed.get(&span.tenant) else { continue };
+                if block.log_ranges().any(|rows| overlaps_any(ranges, &rows)) {
+                    let tenant = &span.tenant;
+                    return Err(format!(
+                        "rows of tenant {tenant} in block {} are in a flushed block",
+                        block.id
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks claims, failures and tokens of the compactor.
+    fn check_compaction(&self) -> Result<(), String> {
+        let compaction = &self.compaction;
+        let mut claimed: BTreeSet<PartId> = BTreeSet::new();
+        for (token, claim) in &compaction.claims {
+            let is_sized = (1..=MAX_JOB_PARTS).contains(&claim.parts.len()) && claim.parts.is_canonical();
+            if !is_sized || *token > self.revision || compaction.finished.contains_key(token) {
+                return Err(format!(
+                    "claim {token} has invalid parts, or its token is of a later or finished job"
+                ));
+            }
+            self.find_parts(&claim.parts).map_err(|error| format!("claim {token}: {error}"))?;
+            for part in claim.parts.iter() {
+                if compaction.is_quarantined(&part) {
+                    return Err(format!("the {part} is quarantined and claimed by job {token}"));
+                }
+                if let Some(part) = claimed.replace(part) {
+                    return Err(format!("the {part} is claimed by job {token} and an earlier one"));
+                }
+            }
+        }
+        self.check_failures()
+    }
+
+    fn check_failures(&self) -> Result<(), String> {
+        for (id, tenants) in self.compaction.failures.iter() {
+            let listed = self.blocks.get(id).map_or(&[][..], |block| &block.tenants);
+            let listed: BTreeSet<&TenantId> = listed.iter().map(|span| &span.tenant).collect();
+            for (tenant, failures) in tenants {
+                let PartFailures { count, max_parts, is_quarantined, .. } = *failures;
+                let is_counted = is_quarantined || (1..=MAX_JOB_PARTS as u32).contains(&max_parts);
+                if !listed.contains(tenant) || !is_counted || count > MAX_PART_FAILURES {
+                    return Err(format!(
+                        "block {id} has {count} failures of tenant {tenant}, not listed or too many"
+                    ));
+                }
+            }
+        }
+        match self.compaction.failed_part_count() {
+            count if count > MAX_FAILED_PARTS => Err(format!("there are failures of {count} parts")),
+            _ => Ok(()),
+        }
     }
 
     fn check_counts(&self) -> Result<(), String> {
@@ -193,4 +283,10 @@ impl CatalogState {
             None => Ok(()),
         }
     }
+}
+
+/// Returns whether a range has an entry in one of the ranges, which are in order and disjoint.
+fn overlaps_any(ranges: &[ShardLogRange], rows: &ShardLogRange) -> bool {
+    let place = ranges.partition_point(|one| (one.shard, one.to) <= (rows.shard, rows.from));
+    ranges.get(place).is_some_and(|one| one.overlaps(rows))
 }

@@ -66,7 +66,7 @@ impl CatalogState {
     pub fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> BlockListing {
         let of_tenant = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, from, to)?;
-            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, .. } = *block;
+            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, job, .. } = *block;
             let additional_ranges = block.additional_ranges.clone();
             let tenants = vec![span.clone()];
             Some(BlockEntry {
@@ -80,18 +80,18 @@ impl CatalogState {
                 lost,
                 level,
                 additional_ranges,
+                job,
                 tenants,
             })
         };
-        let damaged = self.blocks.values().filter(|block| block.lost > 0);
         let is_partial = |phase: &ShardPhase| {
             matches!(phase, ShardPhase::Lost { .. } | ShardPhase::Retired { abandoned: true, .. })
         };
         let partial = self.shards.values().filter(|shard| is_partial(&shard.phase));
         BlockListing {
             revision: self.revision,
-            blocks: self.blocks.values().filter_map(of_tenant).collect(),
-            lost: damaged.map(|block| block.lost).sum(),
+            blocks: self.blocks.blocks_between(tenant, from, to).into_iter().filter_map(of_tenant).collect(),
+            lost: self.blocks.total_lost(),
             shards: self.shards.values().filter(|shard| !shard.is_retired()).cloned().collect(),
             partial: partial.map(|shard| shard.id).collect(),
             data_losses: self.data_losses.clone(),

@@ -2,10 +2,14 @@
 //!
 //! * `recovery`: rebuild from a snapshot, the blocks in the bucket, and reports of nodes.
 //! * `recovery_input`: input and findings of a rebuild.
+//! * `recovered_blocks`: blocks and tombstones of the rebuilt catalog.
 //! * `block_chains`: selection of flushed blocks that may have been registered.
-//! * `merged_blocks`: selection of merged blocks without a record of the replacements.
+//! * `finished_jobs`: selection of merged blocks without a record of the finished jobs.
+//! * `log_range_index`: search of blocks by log range.
 
 pub(crate) mod block_chains;
-pub(crate) mod merged_blocks;
+pub(crate) mod finished_jobs;
+mod log_range_index;
+mod recovered_blocks;
 pub(crate) mod recovery;
 pub(crate) mod recovery_input;

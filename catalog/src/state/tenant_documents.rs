@@ -36,12 +36,12 @@ fn document_bytes(documents: &TenantDocuments) -> usize {
 impl CatalogState {
     /// Returns a copy of a tenant's documents.
     pub fn tenant_documents(&self, tenant: &TenantId) -> TenantDocuments {
-        self.documents.get(tenant).cloned().unwrap_or_default()
+        self.documents.get(tenant).map(|documents| TenantDocuments::clone(documents)).unwrap_or_default()
     }
 
     /// Iterates over the documents of all tenants.
     pub fn all_documents(&self) -> impl Iterator<Item = (&TenantId, &TenantDocuments)> {
-        self.documents.iter()
+        self.documents.iter().map(|(tenant, documents)| (tenant, &**documents))
     }
 
     /// Writes a document if its current text is the expected one. Without a new text it deletes the document.
@@ -61,7 +61,7 @@ impl CatalogState {
             return Err(CommandError::DocumentChanged { name });
         }
         let Some(text) = text else {
-            let of_tenant = self.documents.entry(tenant.clone()).or_default();
+            let of_tenant = self.documents.get_or_default(tenant.clone());
             of_tenant.remove(&name);
             if of_tenant.is_empty() {
                 self.documents.remove(&tenant);
@@ -70,7 +70,7 @@ impl CatalogState {
         };
         self.check_document_limits(&tenant, &name, &text)?;
         let document = TenantDocument { text, updated_at: self.now };
-        self.documents.entry(tenant).or_default().insert(name, document);
+        self.documents.get_or_default(tenant).insert(name, document);
         Ok(CommandOutcome::from_count(1))
     }
 
@@ -83,23 +83,25 @@ impl CatalogState {
         }
         let of_tenant = self.documents.get(tenant);
         let known = of_tenant.and_then(|documents| documents.get(name));
-        let count = of_tenant.map_or(0, BTreeMap::len) + usize::from(known.is_none());
+        let count = of_tenant.map_or(0, |documents| documents.len()) + usize::from(known.is_none());
         let before = known.map_or(0, |document| name.len() + document.text.len());
         let grown = |bytes: usize| bytes - before + seen;
         if count > MAX_DOCUMENTS_PER_TENANT {
             return limit_reached(LimitedResource::Documents, MAX_DOCUMENTS_PER_TENANT);
         }
-        if grown(of_tenant.map_or(0, document_bytes)) > MAX_DOCUMENT_BYTES_PER_TENANT {
+        if grown(of_tenant.map_or(0, |documents| document_bytes(documents))) > MAX_DOCUMENT_BYTES_PER_TENANT {
             return limit_reached(LimitedResource::DocumentBytes, MAX_DOCUMENT_BYTES_PER_TENANT);
         }
-        if grown(self.documents.values().map(document_bytes).sum()) > MAX_TOTAL_DOCUMENT_BYTES {
+        if grown(self.documents.values().map(|documents| document_bytes(documents)).sum())
+            > MAX_TOTAL_DOCUMENT_BYTES
+        {
             return limit_reached(LimitedResource::TotalDocumentBytes, MAX_TOTAL_DOCUMENT_BYTES);
         }
         Ok(())
     }
 
     pub(super) fn check_documents(&self) -> Result<(), String> {
-        for (tenant, documents) in &self.documents {
+        for (tenant, documents) in self.documents.iter() {
             if documents.is_empty()
                 || documents.len() > MAX_DOCUMENTS_PER_TENANT
                 || document_bytes(documents) > MAX_DOCUMENT_BYTES_PER_TENANT
@@ -111,7 +113,7 @@ impl CatalogState {
                 ));
             }
         }
-        let all: usize = self.documents.values().map(document_bytes).sum();
+        let all: usize = self.documents.values().map(|documents| document_bytes(documents)).sum();
         if all > MAX_TOTAL_DOCUMENT_BYTES {
             Err(format!("there are {all} bytes of documents"))
         } else {

@@ -1,14 +1,18 @@
 //! What commands do, one after the other.
 
+mod claims;
 mod documents;
 mod fences;
+mod finish;
 mod format;
+mod jobs;
 mod random;
 mod rebuild;
-mod replace;
 mod retention;
+mod row_model;
 mod staging;
 mod successors;
+mod tombstones;
 
 use std::time::Duration;
 
@@ -16,11 +20,24 @@ use athanor_chassis::TenantId;
 use proptest::prelude::*;
 
 use crate::state::*;
+use crate::{JobParts, TenantSpan};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
+/// Rows of the anonymous tenant.
+fn span() -> TenantSpan {
+    TenantSpan {
+        tenant: TenantId::anonymous(),
+        min_time: 5,
+        max_time: 9,
+        profiles: 1,
+        samples: 2,
+        sum: Some(jobs::SUM),
+        newest_arrival: Timestamp::UNIX_EPOCH,
+    }
+}
+
 fn block(number: u128, from: u64, to: u64) -> BlockEntry {
-    let span = crate::TenantSpan { tenant: TenantId::anonymous(), min_time: 5, max_time: 9, profiles: 1 };
     let id = BlockId::from_number(number);
     BlockEntry {
         id,
@@ -29,11 +46,12 @@ fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         from,
         to,
         bytes: 1,
-        samples: 1,
+        samples: 2,
         lost: 0,
         level: 0,
         additional_ranges: Vec::new(),
-        tenants: vec![span],
+        job: None,
+        tenants: vec![span()],
     }
 }
 
@@ -63,11 +81,16 @@ fn a_range_registers_once_and_only_from_the_watermark_on() {
 fn a_condemned_name_never_registers() {
     let mut state = opened();
     let condemn = |state: &mut CatalogState| {
-        state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(7)] })
+        state.apply(
+            NOW,
+            CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(7)], tenant: None },
+        )
     };
     assert_eq!(condemn(&mut state), CommandResult::Changed(1));
     let refused = CommandResult::Refused(CommandError::Tombstoned(BlockId::from_number(7)));
     assert_eq!(register(&mut state, block(7, 0, 10)), refused);
+    let blocks = vec![BlockId::from_number(7)];
+    state.apply(NOW, CatalogCommand::RecordRemovedObjects { blocks });
     state.apply(NOW.plus(TOMBSTONE_RETENTION - Duration::from_secs(1)), CatalogCommand::ExpireTombstones);
     let remembered = state.tombstones().count();
     assert_eq!(remembered, 1, "two days are not over");
@@ -116,7 +139,7 @@ fn what_a_block_lacks_is_told_to_everybody_while_it_lives() {
     let other: TenantId = "other".parse().unwrap();
     let lost = |from, to| state.list_blocks(&other, from, to).lost;
     assert_eq!((lost(0, 4), lost(10, 20)), (3, 3));
-    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(1)] });
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(1)], tenant: None });
     assert_eq!(state.list_blocks(&other, 0, 20).lost, 0);
 }
 
@@ -191,7 +214,7 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
             "{from}..{to}"
         );
     }
-    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(4)] });
+    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(4)], tenant: None });
     let tombstones = CommandResult::Refused(CommandError::Tombstoned(BlockId::from_number(4)));
     assert_eq!(recall(&mut state, block(4, 20, 30)), tombstones);
     assert_eq!(recall(&mut state, block(3, 20, 30)), CommandResult::Registered(50));
@@ -242,7 +265,7 @@ proptest! {
         let mut state = opened();
         for (number, from, to, condemn) in tries {
             let command = if condemn {
-                CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number)] }
+                CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number)], tenant: None }
             } else {
                 CatalogCommand::RegisterBlock { block: block(number, from, to) }
             };

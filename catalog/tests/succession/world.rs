@@ -337,6 +337,7 @@ impl World {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            job: None,
             tenants,
         };
         let ids = self.shard(id).rows(from, to);

@@ -1,6 +1,6 @@
 //! Threads of a compute pool.
 //!
-//! Ingest and maintenance threads take their jobs themselves. [`PoolInner::dispatch`] hands query jobs to
+//! Ingest, maintenance and compaction threads take their jobs themselves. [`PoolInner::dispatch`] hands query jobs to
 //! threads and wakes jobs that yielded. These keep their thread, so there are more query threads than slots.
 
 use std::collections::VecDeque;
@@ -49,6 +49,7 @@ pub(super) struct ResumeSignal {
 enum ThreadKind {
     Ingest,
     Maintenance,
+    Compaction,
     /// Queries of tenants below their share.
     UrgentQuery,
     /// All other queries.
@@ -59,7 +60,7 @@ enum ThreadKind {
 pub(super) struct PoolInner {
     pub(super) clock: CpuClock,
     state: Mutex<PoolState>,
-    changed: [Condvar; 4],
+    changed: [Condvar; 5],
     /// Copy of [`JobScheduler::is_pressed`], which running jobs read without the lock.
     pub(super) is_pressed: AtomicBool,
 }
@@ -102,12 +103,13 @@ impl PoolInner {
         let shared = Arc::new(Self {
             clock,
             state: Mutex::new(state),
-            changed: [const { Condvar::new() }; 4],
+            changed: [const { Condvar::new() }; 5],
             is_pressed: AtomicBool::new(false),
         });
         let spawned = (0..cores).try_for_each(|_| {
             shared.spawn(ThreadKind::Ingest)?;
-            shared.spawn(ThreadKind::Maintenance)
+            shared.spawn(ThreadKind::Maintenance)?;
+            shared.spawn(ThreadKind::Compaction)
         });
         let spawned = spawned
             .and_then(|()| shared.spawn(ThreadKind::UrgentQuery))
@@ -130,8 +132,14 @@ impl PoolInner {
         drop(state);
         if let Some(thread) = parked {
             thread.notify_one();
-        } else if class == JobClass::Maintenance {
-            self.changed(ThreadKind::Maintenance).notify_one();
+        }
+        let background = match class {
+            JobClass::Maintenance => Some(ThreadKind::Maintenance),
+            JobClass::Compaction => Some(ThreadKind::Compaction),
+            JobClass::Ingest | JobClass::Query => None,
+        };
+        if let Some(kind) = background {
+            self.changed(kind).notify_one();
         }
     }
 
@@ -204,6 +212,7 @@ impl PoolInner {
             match kind {
                 ThreadKind::Ingest => shared.run_ingest(),
                 ThreadKind::Maintenance => shared.run_maintenance(),
+                ThreadKind::Compaction => shared.run_compaction(),
                 ThreadKind::UrgentQuery | ThreadKind::Query => shared.run_queries(kind),
             }
         };
@@ -245,6 +254,22 @@ impl PoolInner {
                 return;
             } else {
                 self.changed(ThreadKind::Maintenance).wait(&mut state);
+            }
+        }
+    }
+
+    fn run_compaction(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(task) = state.schedule.pop_compaction() {
+                drop(state);
+                task.start();
+                state = self.lock();
+                state.schedule.end_compaction();
+            } else if state.is_closed {
+                return;
+            } else {
+                self.changed(ThreadKind::Compaction).wait(&mut state);
             }
         }
     }
@@ -330,6 +355,7 @@ impl ThreadKind {
             Self::Maintenance => 5,
             Self::UrgentQuery => 2,
             Self::Query => 10,
+            Self::Compaction => 15,
         }
     }
 
@@ -337,6 +363,7 @@ impl ThreadKind {
         match self {
             Self::Ingest => "ingest",
             Self::Maintenance => "maintenance",
+            Self::Compaction => "compaction",
             Self::UrgentQuery => "query-urgent",
             Self::Query => "query",
         }

@@ -15,6 +15,8 @@ pub(super) enum JobClass {
     Ingest,
     /// Long jobs that no request waits for, on their own threads.
     Maintenance,
+    /// Merges of blocks, behind all other work, on their own threads.
+    Compaction,
     /// Queries. Their jobs yield.
     Query,
 }
@@ -22,21 +24,46 @@ pub(super) enum JobClass {
 /// Scheduler of a pool.
 ///
 /// - Ingest: jobs of the process itself first, then those of tenants by fair share. One job per core.
-/// - Maintenance: in order of arrival. One job per core.
+/// - Maintenance and compaction: each in order of arrival. One job per core.
 /// - Query: fair among tenants. One job per core. While ingest work waits, one job per eight cores and at
 ///   least one. A tenant below its share that has no running job starts one at once, above these numbers. A
 ///   job of another tenant yields for it.
-///   yields for it.
 pub(super) struct JobScheduler<T> {
     cores: usize,
     process: VecDeque<T>,
     ingest: FairQueue<T>,
     ingest_running: usize,
-    maintenance: VecDeque<T>,
-    maintenance_running: usize,
+    maintenance: BackgroundQueue<T>,
+    compaction: BackgroundQueue<T>,
     query: FairQueue<T>,
     query_running: usize,
     next_ticket: u64,
+}
+
+/// Jobs that run in the order of their arrival.
+struct BackgroundQueue<T> {
+    waiting: VecDeque<T>,
+    running: usize,
+}
+
+impl<T> BackgroundQueue<T> {
+    const fn new() -> Self {
+        Self { waiting: VecDeque::new(), running: 0 }
+    }
+
+    fn jobs(&self) -> usize {
+        self.waiting.len() + self.running
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let job = self.waiting.pop_front()?;
+        self.running += 1;
+        Some(job)
+    }
+
+    fn end(&mut self) {
+        self.running = self.running.saturating_sub(1);
+    }
 }
 
 impl<T> JobScheduler<T> {
@@ -46,8 +73,8 @@ impl<T> JobScheduler<T> {
             process: VecDeque::new(),
             ingest: FairQueue::new(),
             ingest_running: 0,
-            maintenance: VecDeque::new(),
-            maintenance_running: 0,
+            maintenance: BackgroundQueue::new(),
+            compaction: BackgroundQueue::new(),
             query: FairQueue::new(),
             query_running: 0,
             next_ticket: 0,
@@ -56,8 +83,9 @@ impl<T> JobScheduler<T> {
 
     /// Returns the number of running and waiting jobs.
     pub(super) fn jobs(&self) -> usize {
-        let running = self.ingest_running + self.maintenance_running + self.query_running;
-        running + self.ingest_waiting() + self.maintenance.len() + self.query.waiting()
+        let background = self.maintenance.jobs() + self.compaction.jobs();
+        let running = self.ingest_running + self.query_running;
+        running + background + self.ingest_waiting() + self.query.waiting()
     }
 
     pub(super) fn push(&mut self, class: JobClass, flow: &FlowKey, job: T) {
@@ -65,7 +93,8 @@ impl<T> JobScheduler<T> {
         match (class, flow) {
             (JobClass::Ingest, None) => self.process.push_back(job),
             (JobClass::Ingest, Some(_)) => self.ingest.push(flow, ticket, job),
-            (JobClass::Maintenance, _) => self.maintenance.push_back(job),
+            (JobClass::Maintenance, _) => self.maintenance.waiting.push_back(job),
+            (JobClass::Compaction, _) => self.compaction.waiting.push_back(job),
             (JobClass::Query, _) => self.query.push(flow, ticket, job),
         }
     }
@@ -92,13 +121,20 @@ impl<T> JobScheduler<T> {
 
     /// Takes the next maintenance job, which runs until [`end_maintenance`](Self::end_maintenance).
     pub(super) fn pop_maintenance(&mut self) -> Option<T> {
-        let job = self.maintenance.pop_front()?;
-        self.maintenance_running += 1;
-        Some(job)
+        self.maintenance.pop()
     }
 
     pub(super) fn end_maintenance(&mut self) {
-        self.maintenance_running = self.maintenance_running.saturating_sub(1);
+        self.maintenance.end();
+    }
+
+    /// Takes the next compaction job, which runs until [`end_compaction`](Self::end_compaction).
+    pub(super) fn pop_compaction(&mut self) -> Option<T> {
+        self.compaction.pop()
+    }
+
+    pub(super) fn end_compaction(&mut self) {
+        self.compaction.end();
     }
 
     /// Takes the next query job if it may run now. Urgent jobs and all others have different threads.
@@ -174,7 +210,8 @@ impl<T> JobScheduler<T> {
 
     /// Removes all waiting jobs.
     pub(super) fn drain(&mut self) -> Vec<T> {
-        let mut all: Vec<T> = self.process.drain(..).chain(self.maintenance.drain(..)).collect();
+        let background = self.maintenance.waiting.drain(..).chain(self.compaction.waiting.drain(..));
+        let mut all: Vec<T> = self.process.drain(..).chain(background).collect();
         for queue in [&mut self.ingest, &mut self.query] {
             while let Some(picked) =
                 queue.pop_urgent(usize::MAX, |_| true).or_else(|| queue.pop_ring(|_| true))
@@ -254,6 +291,22 @@ mod tests {
         assert_eq!(schedule.pop_ingest(), Some((tenant("a"), "walk")));
         assert_eq!((schedule.pop_ingest(), schedule.pop_maintenance()), (None, Some("cut")));
         assert_eq!(schedule.jobs(), 3);
+    }
+
+    #[test]
+    fn compaction_job_delays_no_maintenance_job() {
+        let jobs = [
+            (JobClass::Compaction, "", "merge"),
+            (JobClass::Compaction, "", "merge later"),
+            (JobClass::Maintenance, "", "flush"),
+        ];
+        let mut schedule = schedule(1, &jobs);
+        assert_eq!(schedule.pop_compaction(), Some("merge"));
+        assert_eq!(schedule.pop_maintenance(), Some("flush"));
+        assert_eq!(schedule.jobs(), 3);
+        schedule.end_maintenance();
+        schedule.end_compaction();
+        assert_eq!((schedule.jobs(), schedule.drain()), (1, vec!["merge later"]));
     }
 
     #[test]

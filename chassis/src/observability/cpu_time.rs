@@ -29,11 +29,15 @@ pub enum CpuActivity {
     Snapshot,
     /// Execution of queries.
     Query,
+    /// Merges of blocks.
+    Compaction,
+    /// Plans of compaction jobs.
+    CompactionPlan,
 }
 
 /// CPU time by activity, and last that of work without an activity.
-static SPENT_CPU_NANOS: [AtomicU64; 9] = [const { AtomicU64::new(0) }; 9];
-const OTHER_ACTIVITY_INDEX: usize = 8;
+static SPENT_CPU_NANOS: [AtomicU64; 11] = [const { AtomicU64::new(0) }; 11];
+const OTHER_ACTIVITY_INDEX: usize = 10;
 
 thread_local! {
     /// Activity of this thread as an index into `SPENT_CPU_NANOS`, and its CPU time when that was last
@@ -46,7 +50,7 @@ struct PreviousActivityGuard(usize);
 
 impl CpuActivity {
     /// All activities, in the order of their counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::HttpBody,
         Self::Decode,
         Self::Batch,
@@ -55,6 +59,8 @@ impl CpuActivity {
         Self::Flush,
         Self::Snapshot,
         Self::Query,
+        Self::Compaction,
+        Self::CompactionPlan,
     ];
 
     /// Name of the activity in metrics.
@@ -68,6 +74,8 @@ impl CpuActivity {
             Self::Flush => "flush",
             Self::Snapshot => "snapshot",
             Self::Query => "query",
+            Self::Compaction => "compaction",
+            Self::CompactionPlan => "compaction_plan",
         }
     }
 

@@ -64,7 +64,8 @@ fn tenant_text(tenant: Option<&TenantId>) -> Option<&str> {
     tenant.map(TenantId::as_str)
 }
 
-fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+/// Returns a path with the parameters that have a value.
+pub fn path(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let mut query = form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
     for (name, value) in parameters.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
         query.append_pair(name, value);

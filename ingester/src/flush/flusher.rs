@@ -258,7 +258,7 @@ impl HeadFlusher {
     /// Tombstones a rejected block, so that it never registers and its objects are removed. No other node
     /// knows it.
     async fn delete_refused_block(&self, id: BlockId) {
-        if let Err(error) = self.deps.catalog.tombstone_blocks(vec![id]).await {
+        if let Err(error) = self.deps.catalog.tombstone_blocks(vec![id], None).await {
             tracing::warn!(block = %id, %error, "failed to tombstone a rejected block");
         }
     }
@@ -313,7 +313,7 @@ impl HeadFlusher {
             lost: self.shard.count_lost(from..to),
             level: 0,
             additional_ranges: Vec::new(),
-            inputs: Vec::new(),
+            job: None,
         }
     }
 

@@ -119,6 +119,7 @@ pub(crate) fn block_entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -
         lost,
         level: 0,
         additional_ranges: Vec::new(),
+        job: None,
         tenants: tenant_spans(meta)?,
     })
 }
@@ -130,9 +131,15 @@ pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
             .tenant
             .parse()
             .map_err(|error: athanor_chassis::tenant::TenantError| Status::from_error(&error))?;
-        let min_time = part.min_time;
-        let max_time = part.max_time;
-        Ok(TenantSpan { tenant, min_time, max_time, profiles: u64::from(part.profiles.1) })
+        Ok(TenantSpan {
+            tenant,
+            min_time: part.min_time,
+            max_time: part.max_time,
+            profiles: u64::from(part.profiles.1),
+            samples: part.samples,
+            sum: part.sum,
+            newest_arrival: Timestamp::from_nanos(i64::try_from(part.newest_arrival).unwrap_or(i64::MAX)),
+        })
     };
     meta.tenants.iter().map(span).collect()
 }

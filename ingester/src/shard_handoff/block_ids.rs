@@ -1,4 +1,7 @@
-//! IDs in a slot's blocks: all that is known of a lost shard.
+//! IDs in a slot's flushed blocks: all that is known of a lost shard.
+//!
+//! Merged blocks are not read, because they hold IDs of other slots as well. The objects of a flushed block
+//! stay in the bucket for the ID window, although its rows were merged [INV-13].
 
 use std::collections::HashSet;
 use std::io;
@@ -46,21 +49,21 @@ impl BlockFolder for BlockIdFiles {
     }
 }
 
-/// Returns the registered blocks of a slot that were named since a time, except those of one shard.
+/// Returns the flushed blocks of a slot that were named since a time, except those of one shard. Includes
+/// blocks that were merged and still have their objects.
 pub(crate) async fn list_slot_blocks(
     deps: &IngesterDeps,
     slot: u32,
     since: Timestamp,
-    but: Option<ShardId>,
+    excluded: Option<ShardId>,
 ) -> Result<Vec<BlockEntry>, Status> {
     let blocks = deps.catalog.blocks_of_slot(slot, since).await;
     let mut blocks = blocks.map_err(|error| Status::from_error(&error))?;
-    // A merged block is left out only if all of its ranges are that shard's.
-    blocks.retain(|block| block.log_ranges().any(|rows| Some(rows.shard) != but));
+    blocks.retain(|block| Some(block.shard) != excluded);
     Ok(blocks)
 }
 
-/// Reads the ids of a block's profiles.
+/// Reads the ids of a flushed block's profiles, those of merged parts included.
 pub(crate) async fn read_block_ids(
     deps: &IngesterDeps,
     block: &BlockEntry,

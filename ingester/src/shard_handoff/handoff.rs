@@ -20,7 +20,7 @@ use crate::log::state_machine::{ShardApplyResult, ShardStateMachine};
 use crate::replication::replica::ShardReplica;
 use crate::shard_handoff::block_ids;
 use crate::shard_handoff::handoff_peer::{HandoffPeer, HandoffWindowRequest, MAX_IDS_PER_PAGE, WindowPage};
-use crate::write::batcher::{DEDUP_RETENTION_MARGIN, UNLIMITED_AGE_RETENTION};
+use crate::write::batcher::longest_id_retention;
 use crate::write::shard::CHUNKS_PER_ENTRY;
 
 /// Interval of checks whether the previous shard has sealed.
@@ -229,12 +229,7 @@ impl ShardReplica {
     /// Returns the longest time for which any shard keeps ids, by the settings of the catalog.
     fn remembered(&self) -> Duration {
         let settings = self.view().map(|view| view.settings.clone()).unwrap_or_default();
-        let bounded = settings.oldest_accepted + settings.max_future() + DEDUP_RETENTION_MARGIN;
-        if settings.oldest_accepted.is_zero() {
-            UNLIMITED_AGE_RETENTION
-        } else {
-            bounded.max(UNLIMITED_AGE_RETENTION)
-        }
+        longest_id_retention(settings.oldest_accepted, settings.max_future())
     }
 
     /// Logs the fences of all tables, and returns the newest version. A shard without profiles rejects none.

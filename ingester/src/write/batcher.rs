@@ -34,9 +34,9 @@ const MAX_RAW_FACTOR: usize = 4;
 /// Upper bound of the bytes that an entry takes per record beside its rows.
 const RECORD_OVERHEAD_BYTES: usize = 90;
 /// Time for which ids are kept beyond the age limits [INV-11].
-pub(crate) const DEDUP_RETENTION_MARGIN: Duration = Duration::from_secs(15 * 60);
+const DEDUP_RETENTION_MARGIN: Duration = Duration::from_secs(15 * 60);
 /// Time for which ids are kept if profiles may have any age [INV-11].
-pub(crate) const UNLIMITED_AGE_RETENTION: Duration = Duration::from_secs(24 * 3600);
+const UNLIMITED_AGE_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// Job in the queue of a shard.
 pub(crate) enum WriteJob {
@@ -450,6 +450,15 @@ impl UploadBatchBuilder {
         let bytes = batch.encode().into();
         NewBatchEntry { bytes, batch, head: Arc::clone(&self.head), failures: self.seen_failures }
     }
+}
+
+/// Returns the longest time for which any shard keeps ids, for the given limits of the age of profiles. The
+/// objects of a flushed block stay as long, because a successor reads their ids [INV-13].
+pub fn longest_id_retention(oldest_accepted: Duration, newest_accepted: Duration) -> Duration {
+    if oldest_accepted.is_zero() {
+        return UNLIMITED_AGE_RETENTION;
+    }
+    (oldest_accepted + newest_accepted + DEDUP_RETENTION_MARGIN).max(UNLIMITED_AGE_RETENTION)
 }
 
 /// Returns the time for which ids of a tenant's records are kept, nanoseconds [INV-11].

@@ -110,7 +110,7 @@ fn new_tenant_beyond_limit_is_refused_also_after_restart() {
         push(&world, "c").await.unwrap_err();
         // Names are free with the last block.
         let blocks = world.remains.catalog.blocks().await.unwrap().into_iter().map(|block| block.id);
-        world.remains.catalog.tombstone_blocks(blocks.collect()).await.unwrap();
+        world.remains.catalog.tombstone_blocks(blocks.collect(), None).await.unwrap();
         world.ingester.refresh_tenants().await.unwrap();
         push(&world, "c").await.unwrap();
     });

@@ -108,7 +108,7 @@ fn condemned_upload_of_an_earlier_leader_is_replaced() {
         world.remains.catalog.deaf.store(u32::MAX, Ordering::Relaxed);
         assert!(world.ingester.flush_all(&world.remains.clock, Duration::from_secs(60)).await.is_err());
         let block = world.uploaded_names().await.remove(0);
-        world.remains.catalog.tombstone_blocks(vec![BlockId::from_number(block)]).await.unwrap();
+        world.remains.catalog.tombstone_blocks(vec![BlockId::from_number(block)], None).await.unwrap();
         let world = world.crash(1).await;
         world.remains.catalog.deaf.store(0, Ordering::Relaxed);
         world.cut().await;

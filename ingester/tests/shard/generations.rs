@@ -29,6 +29,8 @@ use parking_lot::Mutex;
 use crate::samples::{now, read, simple, snapshot};
 use crate::world::{Facts, fetch, simulate, tenant};
 
+mod merged_blocks;
+
 const FIRST: ShardId = shard_id(0, 1);
 const NODES: u64 = 6;
 /// In all of this time something must come to its end.

@@ -10,12 +10,12 @@ use async_trait::async_trait;
 use athanor_block::{Block, BlockFolder, META_FILE, MemoryFolder, PARQUET_FILES, TenantBlockSource};
 use athanor_catalog::{
     BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult, InMemoryCatalog,
-    ShardId, TenantDocuments,
+    ShardId, TenantDocuments, Tombstone,
 };
 use athanor_chassis::disk::MemoryDisk;
 use athanor_chassis::{
     ByteSize, Clock, ComputePool, ErrorCode, LimitOverrides, Random, Status, TaskGroup, TenantId,
-    TenantLimits, Timestamp,
+    TenantLimits,
 };
 use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated;
@@ -83,7 +83,7 @@ impl Catalog for Facts {
     async fn tenant_documents(&self, tenant: &TenantId) -> Result<TenantDocuments, CatalogError> {
         self.held.tenant_documents(tenant).await
     }
-    async fn tombstones(&self) -> Result<Vec<(BlockId, Timestamp)>, CatalogError> {
+    async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError> {
         self.held.tombstones().await
     }
 }

@@ -8,10 +8,11 @@ use async_trait::async_trait;
 use athanor_storage::test_bucket::BucketCalls;
 use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions, PutPayload, PutResult,
-    Result,
+    Error, GetOptions, GetResult, MultipartId, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions,
+    PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -163,5 +164,31 @@ impl BucketCalls for FaultBucket {
     async fn list(&self, prefix: Option<&Path>) -> Vec<Result<ObjectMeta>> {
         let all = self.objects.list(prefix).collect::<Vec<_>>().map(Ok);
         self.call(all).await.unwrap_or_else(|error| vec![Err(error)])
+    }
+    async fn create_multipart(&self, location: &Path) -> Result<MultipartId> {
+        self.call(self.objects.create_multipart(location)).await
+    }
+
+    async fn put_part(
+        &self,
+        location: &Path,
+        id: &MultipartId,
+        index: usize,
+        payload: PutPayload,
+    ) -> Result<PartId> {
+        self.call(self.objects.put_part(location, id, index, payload)).await
+    }
+
+    async fn complete_multipart(
+        &self,
+        location: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        self.call(self.objects.complete_multipart(location, id, parts)).await
+    }
+
+    async fn abort_multipart(&self, location: &Path, id: &MultipartId) -> Result<()> {
+        self.call(self.objects.abort_multipart(location, id)).await
     }
 }

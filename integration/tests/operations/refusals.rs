@@ -85,7 +85,14 @@ fn two_tenants_in_two_headers_are_nobody() {
 
 #[test]
 fn pages_of_administration_are_shut_where_others_reach_the_port() {
-    let guarded = ["/config", "/shards", "/shards.json", "/debug/pprof/profile?seconds=1"];
+    let guarded = [
+        "/config",
+        "/shards",
+        "/shards.json",
+        "/compaction",
+        "/compaction.json",
+        "/debug/pprof/profile?seconds=1",
+    ];
     let open = ["/ready", "/metrics", "/", "/api/v1/status/buildinfo"];
     let shut = TestServer::start(|config| config.http_listen_address = "0.0.0.0:0".to_owned());
     for path in guarded {

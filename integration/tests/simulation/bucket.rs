@@ -11,10 +11,11 @@ use athanor_storage::test_bucket::BucketCalls;
 use bytes::Bytes;
 use futures::StreamExt;
 use object_store::memory::InMemory;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt, PutOptions,
-    PutPayload, PutResult, Result,
+    Error, GetOptions, GetResult, GetResultPayload, MultipartId, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 
@@ -214,5 +215,55 @@ impl BucketCalls for Bucket {
             Ok(all) => all,
             Err(error) => vec![Err(error)],
         }
+    }
+    async fn create_multipart(&self, location: &Path) -> Result<MultipartId> {
+        let create = async |much: Much| {
+            much.whole(())?;
+            self.objects.held.create_multipart(location).await
+        };
+        self.call("create upload", location, 0, create).await
+    }
+
+    async fn put_part(
+        &self,
+        location: &Path,
+        id: &MultipartId,
+        index: usize,
+        payload: PutPayload,
+    ) -> Result<PartId> {
+        let parts: Vec<u128> = payload.iter().map(|part| hash::hash_bytes(part)).collect();
+        let put = async |much| {
+            if much == Much::Half {
+                let bytes: Bytes = payload.into_iter().flatten().collect();
+                let half = bytes.slice(..bytes.len() / 2);
+                self.objects.held.put_part(location, id, index, half.into()).await?;
+                return Err(failed("half of a part was written"));
+            }
+            self.objects.held.put_part(location, id, index, payload).await
+        };
+        self.call("put part", location, hash::hash_list(&parts), put).await
+    }
+
+    async fn complete_multipart(
+        &self,
+        location: &Path,
+        id: &MultipartId,
+        parts: Vec<PartId>,
+    ) -> Result<PutResult> {
+        let complete = async |much: Much| {
+            much.whole(())?;
+            let put = self.objects.held.complete_multipart(location, id, parts).await?;
+            self.objects.wrote(location);
+            Ok(put)
+        };
+        self.call("complete upload", location, 0, complete).await
+    }
+
+    async fn abort_multipart(&self, location: &Path, id: &MultipartId) -> Result<()> {
+        let abort = async |much: Much| {
+            much.whole(())?;
+            self.objects.held.abort_multipart(location, id).await
+        };
+        self.call("abort upload", location, 0, abort).await
     }
 }

@@ -18,6 +18,7 @@
 mod bucket;
 mod chain;
 mod client;
+mod compaction;
 mod disk;
 mod entropy;
 mod fleet;

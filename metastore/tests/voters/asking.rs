@@ -78,7 +78,15 @@ fn block_of_many_tenants_registers_from_any_node() {
         let client = town.client(8);
         let shard = client.open_shard(0, 8).await.unwrap();
         let tenant = |number: usize| format!("{number:0150}").parse::<TenantId>().unwrap();
-        let span = |number| TenantSpan { tenant: tenant(number), min_time: 5, max_time: 9, profiles: 1 };
+        let span = |number| TenantSpan {
+            tenant: tenant(number),
+            min_time: 5,
+            max_time: 9,
+            profiles: 1,
+            samples: 1,
+            sum: Some(1),
+            newest_arrival: Timestamp::UNIX_EPOCH,
+        };
         let mut block = BlockEntry {
             id: BlockId::new(town.clock.wall(), &town.random),
             shard: shard.id,
@@ -90,6 +98,7 @@ fn block_of_many_tenants_registers_from_any_node() {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            job: None,
             tenants: (0..7_000).map(span).collect(),
         };
         assert_eq!(client.register_block(block.clone()).await.unwrap(), 7);
@@ -230,7 +239,7 @@ fn the_leading_voter_says_when_something_was_proposed() {
                 let block = BlockId::from_number((number * 2 + place) as u128);
                 let command = CatalogLogEntry {
                     time,
-                    command: CatalogCommand::TombstoneBlocks { blocks: vec![block] },
+                    command: CatalogCommand::TombstoneBlocks { blocks: vec![block], tenant: None },
                 };
                 let header = Some(handshake.call_header(voter, LIMIT));
                 let request = wire::ProposeRequest { header, command: command.encode().into(), hops: 0 };
@@ -239,6 +248,9 @@ fn the_leading_voter_says_when_something_was_proposed() {
         }
         let condemned = town.metastore(leader).tombstones().await.unwrap();
         let near = |at: Timestamp| at.since(now).max(now.since(at)) < Duration::from_secs(60);
-        assert!(condemned.len() == 4 && condemned.iter().all(|(_, at)| near(*at)), "{condemned:?}");
+        assert!(
+            condemned.len() == 4 && condemned.iter().all(|(_, tombstone)| near(tombstone.since)),
+            "{condemned:?}"
+        );
     });
 }

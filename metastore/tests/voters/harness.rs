@@ -22,7 +22,8 @@ use athanor_consensus::log::{CommitMode, Log, LogConfig, LogIdentity};
 use athanor_consensus::replicated::{GroupBootstrap, Network, RaftCallError, RaftGroupDeps, RaftTiming};
 use athanor_metastore::{
     BootstrapDeps, CATALOG_GROUP, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
-    MetastoreServerDeps, MetastoreVoter, RoutingWatch, VoterMaintenance, decide_bootstrap,
+    MetastoreServerDeps, MetastoreVoter, MetastoreVoterDeps, RoutingWatch, VoterMaintenance,
+    decide_bootstrap,
 };
 use athanor_storage::{StorageConfig as Bucket, Store, StoreDeps};
 use bytes::Bytes;
@@ -217,7 +218,7 @@ impl Town {
                 )
             }
         };
-        let metastore = group.clone().map(|group| MetastoreVoter::new(group, self.clock_of(number)));
+        let metastore = group.clone().map(|group| voter(group, self.clock_of(number)));
         let hear: Arc<dyn RaftHandler> = Arc::new(Group(group.clone()));
         let answering = RaftTransportServer::new(
             hear,
@@ -337,6 +338,11 @@ impl Town {
         };
         self.clock.timeout(PATIENCE, looking).await.expect("somebody leads")
     }
+}
+
+fn voter(group: RaftGroup<CatalogStateMachine>, clock: Clock) -> MetastoreVoter {
+    let compute = ComputePool::inline();
+    MetastoreVoter::new(MetastoreVoterDeps { group, clock, compute, uploads_snapshots: true })
 }
 
 pub fn bucket(clock: &Clock, random: &Random) -> Store {

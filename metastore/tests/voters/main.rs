@@ -4,6 +4,7 @@
 mod asking;
 mod careless;
 mod clocks;
+mod compaction;
 mod founding;
 mod harness;
 mod rebuilding;

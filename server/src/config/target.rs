@@ -95,7 +95,7 @@ mod tests {
         let refused = "ingestor".parse::<TargetRoles>().unwrap_err();
         assert_eq!(
             refused,
-            "\"ingestor\" is not a role; write all, or some of distributor,ingester,metastore,querier,store-gateway"
+            "\"ingestor\" is not a role; write all, or some of compactor,distributor,ingester,metastore,querier,store-gateway"
         );
         assert!("".parse::<TargetRoles>().is_err() && "all,querier".parse::<TargetRoles>().is_err());
     }

@@ -19,8 +19,9 @@ use crate::http::connection::fit_budget;
 use crate::http::decoded_size::BodyPolicy;
 use crate::http::encoding::{CallEncoding, announce_trailers, json_error};
 use crate::http::{
-    RequestBudget, admin::grpc_health, admin::members, admin::operator_pages, admin::shards, api::debuginfo,
-    api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, tenant_header, unary,
+    RequestBudget, admin::compaction, admin::grpc_health, admin::members, admin::operator_pages,
+    admin::shards, api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages,
+    tenant_header, unary,
 };
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
 use state::{HandlerFuture, HttpState, text};
@@ -31,12 +32,14 @@ pub(in crate::http) mod state;
 pub use state::HttpServices;
 
 /// Paths about the process. Their responses take no memory from the response budget.
-const UNCHARGED_PATHS: [&str; 8] = [
+const UNCHARGED_PATHS: [&str; 10] = [
     "/ready",
     "/metrics",
     "/config",
     "/shards",
     "/shards.json",
+    "/compaction",
+    "/compaction.json",
     "/members",
     "/members.json",
     "/debug/pprof/profile",
@@ -287,10 +290,12 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
         ("/metrics", operator_pages::metrics),
         ("/api/v1/status/buildinfo", operator_pages::build_info),
     ];
-    let guarded: [(&'static str, Handler); 4] = [
+    let guarded: [(&'static str, Handler); 6] = [
         ("/config", operator_pages::config),
         ("/shards", shards::shards),
         ("/shards.json", shards::shards_json),
+        ("/compaction", compaction::compaction),
+        ("/compaction.json", compaction::compaction_json),
         ("/debug/pprof/profile", operator_pages::profile),
     ];
     let of_clusters: [(&'static str, Handler); 2] =

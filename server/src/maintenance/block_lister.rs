@@ -11,7 +11,7 @@ use athanor_storage::{ObjectInfo, Store};
 /// Keys per page of a listing.
 const MAX_KEYS_PER_PAGE: usize = 1000;
 
-/// Iterator over the blocks of a bucket, oldest first.
+/// Iterator over the blocks of a bucket: those in the shared folder and those in the folders of tenants.
 pub struct BlockLister<'s> {
     store: &'s Store,
     page: VecDeque<ObjectInfo>,
@@ -21,13 +21,15 @@ pub struct BlockLister<'s> {
 
 /// The objects of one block.
 pub struct ListedBlock {
+    /// Owner of the folder that holds the block.
+    pub owner: BlockOwner,
     /// Id of the block.
     pub block: BlockId,
     files: BTreeMap<&'static str, u64>,
 }
 
 impl<'s> BlockLister<'s> {
-    /// Creates a lister that starts at the oldest block.
+    /// Creates a lister that starts at the first block.
     pub fn new(store: &'s Store) -> Self {
         Self { store, page: VecDeque::new(), last: None, ended: false }
     }
@@ -40,14 +42,12 @@ impl<'s> BlockLister<'s> {
                 self.turn().await?;
             }
             let Some(entry) = self.page.front() else { return Ok(found) };
-            if let Ok(ObjectKey::Block { owner: BlockOwner::Shared, block, .. }) =
-                ObjectKey::parse(&entry.key)
-            {
+            if let Ok(ObjectKey::Block { owner, block, .. }) = ObjectKey::parse(&entry.key) {
                 let block = BlockId::from_number(block);
-                let found = found.get_or_insert(ListedBlock { block, files: BTreeMap::new() });
-                if found.block != block {
-                    return Ok(Some(std::mem::replace(found, ListedBlock { block, files: BTreeMap::new() })));
+                if found.as_ref().is_some_and(|found| found.block != block || found.owner != owner) {
+                    return Ok(found);
                 }
+                let found = found.get_or_insert(ListedBlock { owner, block, files: BTreeMap::new() });
                 let file = PARQUET_FILES
                     .into_iter()
                     .chain([META_FILE])
@@ -59,8 +59,7 @@ impl<'s> BlockLister<'s> {
     }
 
     async fn turn(&mut self) -> Result<(), Status> {
-        let below = KeyPrefix::BlocksOf(BlockOwner::Shared);
-        let page = self.store.list(&below, self.last.as_deref(), MAX_KEYS_PER_PAGE).await;
+        let page = self.store.list(&KeyPrefix::Blocks, self.last.as_deref(), MAX_KEYS_PER_PAGE).await;
         let page = page.map_err(|error| Status::from_error(&error))?;
         self.ended = page.len() < MAX_KEYS_PER_PAGE;
         self.last = page.last().map(|entry| entry.key.clone()).or(self.last.take());
@@ -83,7 +82,7 @@ impl ListedBlock {
         }
         let file =
             FileName::new(META_FILE).map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
-        let key = ObjectKey::Block { owner: BlockOwner::Shared, block: self.block.number(), file };
+        let key = ObjectKey::Block { owner: self.owner.clone(), block: self.block.number(), file };
         let bytes = match store.get(&key).await {
             Ok(bytes) => bytes,
             // The object was deleted after the listing.

@@ -5,15 +5,15 @@
 //! registers them again. Queries report a gap that remains. The repair removes nothing and changes no known
 //! block, so an unavailable or wrong bucket does no harm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_catalog::{
     BlockEntry, BlockId, BucketBlock, Catalog, CatalogCommand, CatalogError, CommandResult, DataLoss,
-    ShardId, ShardLogRange, find_merged_blocks,
+    JobInventory, ShardId, ShardLogRange,
 };
-use athanor_chassis::{Backoff, Clock, Random, Status, TenantId};
+use athanor_chassis::{Backoff, Clock, Random, Status, TenantId, Timestamp};
 use athanor_storage::Store;
 use futures::{StreamExt, TryStreamExt};
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,14 @@ struct LogGap {
     shard: ShardId,
     from: u64,
     to: u64,
+}
+
+/// Blocks in the bucket that the catalog does not know.
+struct UnlistedBlocks {
+    /// Blocks of this cluster that lie within gaps.
+    in_gaps: Vec<BucketBlock>,
+    /// Ids of all complete blocks in the bucket, known ones included.
+    present: BTreeSet<BlockId>,
 }
 
 impl CatalogRepair {
@@ -89,18 +97,24 @@ impl CatalogRepair {
     }
 
     async fn round(&self, gaps: &[LogGap]) -> Result<(), Status> {
-        let found = self.find(gaps).await?;
+        let unlisted = self.find_unlisted(gaps).await?;
         let listed = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
-        let listed = listed.into_iter().map(|block| (block.id, block)).collect();
+        let listed: BTreeMap<BlockId, &BlockEntry> = listed.iter().map(|block| (block.id, block)).collect();
+        let inventory = JobInventory {
+            found: &unlisted.in_gaps,
+            listed: &listed,
+            present: &unlisted.present,
+            retained_since: Timestamp::UNIX_EPOCH,
+        };
         // Merged blocks come first: they hold the rows of their inputs, and the inputs' objects are garbage
         // collected.
-        for block in find_merged_blocks(&found, &listed, |_| true).into_iter().cloned() {
+        for block in inventory.find_finished_jobs().remaining_outputs() {
             self.reinstate(block).await?;
         }
-        let cuts: Vec<BlockEntry> =
-            found.into_iter().map(|lying| lying.block).filter(|block| block.level == 0).collect();
+        let flushed = unlisted.in_gaps.into_iter().map(|found| found.block);
+        let flushed: Vec<BlockEntry> = flushed.filter(|block| block.level == 0).collect();
         for gap in self.gaps().await? {
-            for block in tiling(gap, &cuts) {
+            for block in tiling(gap, &flushed) {
                 self.reinstate(block).await?;
             }
         }
@@ -133,13 +147,19 @@ impl CatalogRepair {
         Ok(blocks.chain(tombstoned).collect())
     }
 
-    /// Returns the unregistered blocks of this cluster that lie within gaps.
-    async fn find(&self, gaps: &[LogGap]) -> Result<Vec<BucketBlock>, Status> {
+    /// Returns the unregistered blocks of this cluster that lie within gaps. A job of which one input is
+    /// tombstoned did not finish.
+    async fn find_unlisted(&self, gaps: &[LogGap]) -> Result<UnlistedBlocks, Status> {
         let known = self.known().await.map_err(|error| Status::from_error(&error))?;
-        let mut inventory = BlockLister::new(&self.store);
+        let mut lister = BlockLister::new(&self.store);
+        let mut present = BTreeSet::new();
         let mut unknown = Vec::new();
-        while let Some(found) = inventory.next().await? {
-            if found.has_meta() && !known.contains(&found.block) {
+        while let Some(found) = lister.next().await? {
+            if !found.has_meta() {
+                continue;
+            }
+            present.insert(found.block);
+            if !known.contains(&found.block) {
                 unknown.push(found);
             }
         }
@@ -147,9 +167,14 @@ impl CatalogRepair {
             .map(|found| self.entry(found))
             .buffer_unordered(MAX_CONCURRENT_READS);
         let entries: Vec<Option<BucketBlock>> = read.try_collect().await?;
-        let in_gaps =
-            |lying: &BucketBlock| lying.block.log_ranges().all(|rows| gaps.iter().any(|gap| gap.has(&rows)));
-        Ok(entries.into_iter().flatten().filter(in_gaps).collect())
+        let is_in_gaps =
+            |found: &BucketBlock| found.block.log_ranges().all(|rows| gaps.iter().any(|gap| gap.has(&rows)));
+        let is_open = |found: &BucketBlock| {
+            let mut blocks = found.job.iter().flat_map(|job| job.inputs.blocks.iter().chain(&job.outputs));
+            !blocks.any(|block| known.contains(block))
+        };
+        let in_gaps = entries.into_iter().flatten().filter(|found| is_in_gaps(found) && is_open(found));
+        Ok(UnlistedBlocks { in_gaps: in_gaps.collect(), present })
     }
 
     async fn entry(&self, found: ListedBlock) -> Result<Option<BucketBlock>, Status> {
@@ -158,7 +183,11 @@ impl CatalogRepair {
             return Ok(None);
         }
         match athanor_metastore::bucket_block_from_meta(found.block, &meta, &origin) {
-            Ok(lying) => Ok(Some(lying)),
+            Ok(lying) if athanor_metastore::block_owner(&lying.block) == found.owner => Ok(Some(lying)),
+            Ok(_) => {
+                tracing::warn!(block = %found.block, folder = %found.owner, "skipped a block in a folder that is not its own");
+                Ok(None)
+            }
             Err(error) => {
                 tracing::warn!(error, "skipped an invalid block in the bucket");
                 Ok(None)
@@ -242,7 +271,6 @@ fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
 #[cfg(test)]
 mod tests {
     use athanor_catalog::InMemoryCatalog;
-    use athanor_chassis::Timestamp;
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
     use super::*;
@@ -261,6 +289,7 @@ mod tests {
             lost: 0,
             level: 0,
             additional_ranges,
+            job: None,
             tenants,
         }
     }

@@ -1,37 +1,24 @@
-//! Removes blocks past their retention from the catalog and from the bucket.
+//! Removes blocks past their retention from the catalog.
 //!
 //! ```text
-//!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► objects are removed
+//!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► a compactor removes the objects
 //! ```
 //! The catalog decides which blocks are overdue, by its own time, and limits how many expire per hour. A
 //! block that left the listing never registers again [INV-15].
-//! Its objects stay as long as a plan may refer to them [INV-18]. The catalog keeps tombstones for longer
-//! than that, so a restart loses none.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_catalog::{
-    AgeReport, BlockId, Catalog, CatalogCommand, CatalogError, CommandResult, TOMBSTONE_RETENTION,
-};
+use athanor_catalog::{AgeReport, BlockId, Catalog, CatalogCommand, CatalogError, CommandResult};
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId, Timestamp};
-use athanor_storage::Store;
-use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
-use futures::StreamExt;
+use athanor_compactor::DELETION_GRACE_PERIOD;
 use tokio_util::sync::CancellationToken;
 
 /// Interval of retention rounds.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of blocks with objects to delete in one round.
+/// Maximum number of blocks that one round purges.
 const MAX_BLOCKS_PER_ROUND: usize = 256;
-/// Maximum number of blocks with concurrent deletions. Each block takes ten sequential bucket calls.
-const MAX_CONCURRENT_DELETIONS: usize = 16;
-/// Time that objects stay after their block got a tombstone, for queries planned before [INV-18]. The
-/// catalog's time runs at most at twice the normal speed. So at least half of this period passes in real
-/// time, and a plan lives at most 15 minutes.
-const DELETION_GRACE_PERIOD: Duration = Duration::from_secs(40 * 60);
 /// Maximum interval between commands, so that the time of the newest command is that of a running server.
 const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
 /// Maximum difference between the clock and the catalog's time without a warning.
@@ -52,8 +39,6 @@ pub struct RetentionConfig {
 pub struct RetentionWorker {
     /// Catalog client, local or remote.
     pub catalog: Arc<dyn Catalog>,
-    /// Object store that holds the blocks.
-    pub store: Store,
     /// Clock for intervals.
     pub clock: Clock,
     /// Retention settings of this node.
@@ -65,8 +50,6 @@ pub struct RetentionWorker {
 /// State that one round passes to the next.
 #[derive(Default)]
 struct RetentionProgress {
-    /// Blocks that have a tombstone and no objects any more.
-    removed: BTreeSet<BlockId>,
     /// True if overdue blocks exceed the hourly limit and a warning was logged.
     is_limited: bool,
     /// True if the clock differs from the catalog's time and a warning was logged.
@@ -77,7 +60,6 @@ struct RetentionProgress {
 #[derive(Debug, Default)]
 pub struct RetentionCounters {
     condemned: AtomicU64,
-    deleted: AtomicU64,
     failed: AtomicU64,
     overdue: AtomicU64,
     restorable: AtomicU64,
@@ -89,8 +71,6 @@ pub struct RetentionCounters {
 pub struct RetentionStats {
     /// Count of blocks that expired.
     pub condemned: u64,
-    /// Count of blocks with all objects removed.
-    pub deleted: u64,
     /// Count of rounds that failed.
     pub failed: u64,
     /// Listed blocks past their retention, as of the last round.
@@ -107,7 +87,6 @@ impl RetentionCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RetentionStats {
             condemned: read(&self.condemned),
-            deleted: read(&self.deleted),
             failed: read(&self.failed),
             overdue: read(&self.overdue),
             restorable: read(&self.restorable),
@@ -130,40 +109,22 @@ impl RetentionWorker {
                 && let Err(status) = self.round(&mut progress).await
             {
                 self.done.failed.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(error = %status, "failed to remove blocks past their retention, will retry");
+                tracing::warn!(error = %status, "failed to expire blocks past their retention, will retry");
             }
         }
     }
 
-    /// Expires overdue blocks and removes the objects of blocks with old tombstones.
+    /// Expires overdue blocks, and purges those that expired long enough ago.
     async fn round(&self, progress: &mut RetentionProgress) -> Result<(), Status> {
         let ages = self.ages().await?;
         self.compare_clocks(&ages, progress);
         let expired = self.expire(&ages, progress).await?;
         self.purge(&ages).await?;
-        // Restored blocks have no tombstone and purged blocks are not restorable, so the ages are read after
-        // the purge.
+        // Purged blocks are not restorable, so the ages are read after the purge.
         let after = self.ages().await?;
         self.done.overdue.store((ages.overdue as u64).saturating_sub(expired), Ordering::Relaxed);
         self.done.restorable.store(after.expired.len() as u64, Ordering::Relaxed);
-        let condemned = self.catalog.tombstones().await.map_err(|error| Status::from_error(&error))?;
-        let mut condemned: BTreeMap<BlockId, Timestamp> = condemned.into_iter().collect();
-        condemned.retain(|block, _| !after.expired.contains_key(block));
-        let now = after.time;
-        let removed = &mut progress.removed;
-        removed.retain(|block| condemned.contains_key(block));
-        let sweeping = self.sweep(&condemned, now, removed).await;
-        // Tombstones go only after the objects: otherwise no record of the objects would remain.
-        let expired: Vec<&BlockId> = condemned
-            .iter()
-            .filter(|(_, since)| now.since(**since) >= TOMBSTONE_RETENTION)
-            .map(|(block, _)| block)
-            .collect();
-        if !expired.is_empty() && expired.into_iter().all(|block| removed.contains(block)) {
-            self.propose(CatalogCommand::ExpireTombstones).await?;
-        }
-        self.clear_data_loss(now).await?;
-        sweeping
+        self.clear_data_loss(after.time).await
     }
 
     async fn ages(&self) -> Result<AgeReport, Status> {
@@ -239,38 +200,6 @@ impl RetentionWorker {
         Ok(())
     }
 
-    /// Removes the objects of blocks with the oldest tombstones after the grace period. A failure of one
-    /// block does not delay the others.
-    async fn sweep(
-        &self,
-        condemned: &BTreeMap<BlockId, Timestamp>,
-        now: Timestamp,
-        removed: &mut BTreeSet<BlockId>,
-    ) -> Result<(), Status> {
-        let due = condemned
-            .iter()
-            .filter(|(block, since)| now.since(**since) >= DELETION_GRACE_PERIOD && !removed.contains(block));
-        let mut due: Vec<(Timestamp, BlockId)> = due.map(|(block, since)| (*since, *block)).collect();
-        due.sort_unstable();
-        due.truncate(MAX_BLOCKS_PER_ROUND);
-        let removing = due.into_iter().map(|(_, block)| {
-            let store = self.store.clone();
-            async move { (block, remove(&store, block).await) }
-        });
-        let mut removing = futures::stream::iter(removing).buffer_unordered(MAX_CONCURRENT_DELETIONS);
-        let mut failure = None;
-        while let Some((block, done)) = removing.next().await {
-            match done {
-                Ok(()) => {
-                    self.done.deleted.fetch_add(1, Ordering::Relaxed);
-                    removed.insert(block);
-                }
-                Err(status) => failure = Some(status),
-            }
-        }
-        failure.map_or(Ok(()), Err)
-    }
-
     /// Clears records of data loss that are older than the retention, since retention would have removed that
     /// data.
     async fn clear_data_loss(&self, now: Timestamp) -> Result<(), Status> {
@@ -290,23 +219,11 @@ impl RetentionWorker {
     }
 }
 
-async fn remove(store: &Store, block: BlockId) -> Result<(), Status> {
-    // The file that marks the folder as a block is deleted first.
-    for file in [athanor_block::META_FILE].into_iter().chain(athanor_block::PARQUET_FILES) {
-        let name = FileName::new(file)
-            .map_err(|error| Status::new(athanor_chassis::ErrorCode::Internal, error.to_string()))?;
-        let key = ObjectKey::Block { owner: BlockOwner::Shared, block: block.number(), file: name };
-        store.delete(&key).await.map_err(|error| Status::from_error(&error))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use athanor_catalog::{BlockEntry, DataLoss, InMemoryCatalog, TenantSpan};
+    use athanor_catalog::{BlockEntry, CommandError, DataLoss, InMemoryCatalog, TenantSpan};
     use athanor_chassis::Random;
     use athanor_chassis::time::clock::ManualClock;
-    use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
     use super::*;
 
@@ -317,30 +234,36 @@ mod tests {
         deletion_delay: Duration::from_secs(12 * 3600),
     };
 
-    fn block(named: Timestamp) -> BlockEntry {
-        let span = TenantSpan { tenant: TenantId::anonymous(), min_time: 0, max_time: 0, profiles: 1 };
-        let id = BlockId::new(named, &Random::from_seed(1));
-        let (shard, epoch, from, to) = (1, 1, 0, 1);
-        let (additional_ranges, tenants) = (Vec::new(), vec![span]);
+    /// Returns block `number` of the first shard.
+    fn block(named: Timestamp, number: u64) -> BlockEntry {
+        let span = TenantSpan {
+            tenant: TenantId::anonymous(),
+            min_time: 0,
+            max_time: 0,
+            profiles: 1,
+            samples: 1,
+            sum: None,
+            newest_arrival: Timestamp::UNIX_EPOCH,
+        };
         BlockEntry {
-            id,
-            shard,
-            epoch,
-            from,
-            to,
+            id: BlockId::new(named, &Random::from_seed(number)),
+            shard: 1,
+            epoch: 1,
+            from: number,
+            to: number + 1,
             bytes: 1,
             samples: 1,
             lost: 0,
             level: 0,
-            additional_ranges,
-            tenants,
+            additional_ranges: Vec::new(),
+            job: None,
+            tenants: vec![span],
         }
     }
 
-    /// A catalog, a bucket and what removes old blocks from both.
+    /// Catalog, and the worker that removes old blocks from it.
     struct World {
         catalog: Arc<InMemoryCatalog>,
-        store: Store,
         hand: ManualClock,
         clock: Clock,
         done: Arc<RetentionCounters>,
@@ -349,104 +272,95 @@ mod tests {
     impl World {
         fn new() -> Self {
             let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-            let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
-            let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
             let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
-            Self { catalog, store, hand, clock, done: Arc::default() }
+            Self { catalog, hand, clock, done: Arc::default() }
         }
 
-        fn janitor(&self, config: RetentionConfig) -> RetentionWorker {
+        fn worker(&self, config: RetentionConfig) -> RetentionWorker {
             RetentionWorker {
                 catalog: Arc::clone(&self.catalog) as Arc<dyn Catalog>,
-                store: self.store.clone(),
                 clock: self.clock.clone(),
                 config,
                 done: Arc::clone(&self.done),
             }
         }
 
-        /// Registers blocks of one shard, each with an object; returns their keys.
-        async fn register(&self, count: u64) -> Vec<(BlockId, ObjectKey)> {
+        /// Registers blocks of one shard.
+        async fn register(&self, count: u64) -> Vec<BlockId> {
             self.catalog.open_shard(0, 1).await.unwrap();
-            let mut keys = Vec::new();
+            let mut blocks = Vec::new();
             for number in 0..count {
-                let id = BlockId::new(self.clock.wall(), &Random::from_seed(number));
-                let entry = BlockEntry { id, from: number, to: number + 1, ..block(self.clock.wall()) };
-                let file = FileName::new(athanor_block::META_FILE).unwrap();
-                let key = ObjectKey::Block { owner: BlockOwner::Shared, block: id.number(), file };
-                self.store.create(&key, bytes::Bytes::from_static(b"{}")).await.unwrap();
+                let entry = block(self.clock.wall(), number);
+                blocks.push(entry.id);
                 self.catalog.register_block(entry).await.unwrap();
-                keys.push((id, key));
             }
-            keys
+            blocks
         }
 
         async fn listed(&self) -> usize {
             self.catalog.blocks().await.unwrap().len()
         }
+
+        async fn restorable(&self) -> Vec<BlockId> {
+            self.catalog.removal_report().await.unwrap().restorable.into_iter().collect()
+        }
+
+        async fn restore(&self, block: BlockId) -> CommandResult {
+            self.catalog.propose(CatalogCommand::RestoreBlocks { blocks: vec![block] }).await.unwrap()
+        }
     }
 
     #[tokio::test]
-    async fn objects_go_after_their_block_whoever_condemned_it() {
+    async fn expired_block_is_restorable_until_the_deletion_delay() {
         let world = World::new();
-        let keys = world.register(1).await;
-        let count = async || (world.listed().await, world.store.head(&keys[0].1).await.is_ok());
-        let round = async || world.janitor(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
+        let blocks = world.register(1).await;
+        // Each round is that of a new process.
+        let round = async || world.worker(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
         round().await;
-        assert_eq!(count().await, (1, true));
+        assert_eq!(world.listed().await, 1);
         world.hand.advance(DAY + Duration::from_secs(1));
         round().await;
-        assert_eq!(count().await, (0, true), "plans may still name it");
-        world.hand.advance(DELETION_GRACE_PERIOD);
+        assert_eq!((world.listed().await, world.restorable().await), (0, blocks.clone()));
+        world.hand.advance(CONFIG.deletion_delay - Duration::from_secs(1));
         round().await;
-        assert_eq!(count().await, (0, true), "it can be restored");
-        world.hand.advance(CONFIG.deletion_delay);
-        // The process that condemned it is gone.
-        round().await;
-        assert_eq!(count().await, (0, false));
-        assert_eq!(
-            world.done.now(),
-            RetentionStats { condemned: 1, deleted: 1, ..RetentionStats::default() }
-        );
-    }
-
-    #[tokio::test]
-    async fn condemned_block_keeps_its_objects_for_planned_queries() {
-        let world = World::new();
-        let keys = world.register(1).await;
-        world.catalog.tombstone_blocks(vec![keys[0].0]).await.unwrap();
-        let has_objects = async || {
-            world.janitor(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
-            world.store.head(&keys[0].1).await.is_ok()
-        };
-        assert!(has_objects().await);
-        world.hand.advance(DELETION_GRACE_PERIOD - Duration::from_secs(1));
-        assert!(has_objects().await);
+        assert_eq!(world.restorable().await, blocks);
         world.hand.advance(Duration::from_secs(1));
-        assert!(!has_objects().await);
+        round().await;
+        assert_eq!(world.restorable().await, []);
+        assert_eq!(world.done.now(), RetentionStats { condemned: 1, ..RetentionStats::default() });
     }
 
     #[tokio::test]
-    async fn restored_block_keeps_its_objects() {
+    async fn objects_stay_for_planned_queries_even_without_a_deletion_delay() {
         let world = World::new();
-        let keys = world.register(2).await;
+        let blocks = world.register(1).await;
+        let config = RetentionConfig { deletion_delay: Duration::ZERO, ..CONFIG };
+        let round = async || world.worker(config).round(&mut RetentionProgress::default()).await.unwrap();
         world.hand.advance(DAY + Duration::from_secs(1));
-        let config = RetentionConfig { max_expired_percent: 100, ..CONFIG };
-        let (janitor, mut progress) = (world.janitor(config), RetentionProgress::default());
-        janitor.round(&mut progress).await.unwrap();
+        round().await;
+        world.hand.advance(DELETION_GRACE_PERIOD - Duration::from_secs(1));
+        round().await;
+        assert_eq!(world.restorable().await, blocks);
+        world.hand.advance(Duration::from_secs(1));
+        round().await;
+        assert_eq!(world.restorable().await, []);
+    }
+
+    #[tokio::test]
+    async fn restored_block_is_not_purged() {
+        let world = World::new();
+        let blocks = world.register(2).await;
+        world.hand.advance(DAY + Duration::from_secs(1));
+        let worker = world.worker(RetentionConfig { max_expired_percent: 100, ..CONFIG });
+        let mut progress = RetentionProgress::default();
+        worker.round(&mut progress).await.unwrap();
         assert_eq!(world.done.now().restorable, 2);
-        world.catalog.propose(CatalogCommand::RestoreBlocks { blocks: vec![keys[1].0] }).await.unwrap();
+        world.restore(blocks[1]).await;
         world.hand.advance(CONFIG.deletion_delay);
-        janitor.round(&mut progress).await.unwrap();
+        worker.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 1, "its age counts from its restoration");
-        assert!(world.store.head(&keys[0].1).await.is_err());
-        assert!(world.store.head(&keys[1].1).await.is_ok());
-        let purged =
-            world.catalog.propose(CatalogCommand::RestoreBlocks { blocks: vec![keys[0].0] }).await.unwrap();
-        assert!(
-            matches!(purged, CommandResult::Refused(athanor_catalog::CommandError::NotExpired(_))),
-            "{purged:?}"
-        );
+        let purged = world.restore(blocks[0]).await;
+        assert!(matches!(purged, CommandResult::Refused(CommandError::NotExpired(_))), "{purged:?}");
     }
 
     #[tokio::test]
@@ -455,14 +369,15 @@ mod tests {
         world.register(100).await;
         world.hand.advance(DAY * 31);
         let config = RetentionConfig { retention: DAY * 30, ..CONFIG };
-        let (janitor, mut progress) = (world.janitor(config), RetentionProgress::default());
+        let worker = world.worker(config);
+        let mut progress = RetentionProgress::default();
         for minute in 0..59 {
-            janitor.round(&mut progress).await.unwrap();
+            worker.round(&mut progress).await.unwrap();
             assert_eq!(world.listed().await, 95, "minute {minute}");
             world.hand.advance(Duration::from_secs(60));
         }
         world.hand.advance(Duration::from_secs(60));
-        janitor.round(&mut progress).await.unwrap();
+        worker.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 90);
         assert_eq!(world.done.now().overdue, 90);
         let apply = CatalogCommand::ExpireBlocks { retention: config.retention, max_percent: None };
@@ -473,78 +388,25 @@ mod tests {
     #[tokio::test]
     async fn idle_catalog_is_stamped_every_hour() {
         let world = World::new();
-        let (janitor, mut progress) = (world.janitor(CONFIG), RetentionProgress::default());
         world.catalog.open_shard(0, 1).await.unwrap();
         world.hand.advance(STAMP_INTERVAL);
-        janitor.round(&mut progress).await.unwrap();
+        world.worker(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
         assert_eq!(world.catalog.state().time(), world.clock.wall());
     }
 
     #[tokio::test]
-    async fn a_round_with_nothing_to_forget_proposes_nothing() {
-        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-        let deps = StoreDeps { clock: clock.clone(), random: Random::from_seed(2) };
-        let store = Store::open(&Bucket { memory: true, ..Bucket::default() }, deps).unwrap();
-        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
-        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
-        let janitor = RetentionWorker {
-            catalog: known,
-            store,
-            clock: clock.clone(),
-            config: RetentionConfig { retention: 10 * DAY, ..CONFIG },
-            done: Arc::default(),
-        };
-        let revision = async || catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap().revision;
-        catalog.tombstone_blocks(vec![BlockId::from_number(7)]).await.unwrap();
-        catalog.record_data_loss(DataLoss::ForgottenIds { shard: 1, to: 9 }).await.unwrap();
+    async fn data_loss_is_cleared_after_the_retention() {
+        let world = World::new();
+        let worker = world.worker(RetentionConfig { retention: 10 * DAY, ..CONFIG });
+        world.catalog.record_data_loss(DataLoss::ForgottenIds { shard: 1, to: 9 }).await.unwrap();
+        let listing = async || world.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap();
         let mut progress = RetentionProgress::default();
-        for (wait, proposals, condemned, data_losses) in
-            [(DAY, 0, 1, 1), (DAY, 1, 0, 1), (DAY, 0, 0, 1), (8 * DAY, 1, 0, 0), (DAY, 0, 0, 0)]
-        {
-            hand.advance(wait);
-            let before = revision().await;
-            janitor.round(&mut progress).await.unwrap();
-            assert_eq!(revision().await - before, proposals);
-            let listing = catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap();
-            assert_eq!(
-                (catalog.tombstones().await.unwrap().len(), listing.data_losses.len()),
-                (condemned, data_losses)
-            );
+        for (wait, proposals, data_losses) in [(DAY, 0, 1), (8 * DAY, 0, 1), (2 * DAY, 1, 0), (DAY, 0, 0)] {
+            world.hand.advance(wait);
+            let before = listing().await.revision;
+            worker.round(&mut progress).await.unwrap();
+            let after = listing().await;
+            assert_eq!((after.revision - before, after.data_losses.len()), (proposals, data_losses));
         }
-    }
-
-    #[tokio::test]
-    async fn a_block_that_cannot_be_removed_keeps_no_other() {
-        let (clock, hand) = Clock::manual(Timestamp::from_seconds(1_700_000_000));
-        let folder = tempfile::tempdir().unwrap();
-        let mut bucket = Bucket { local: Some(folder.path().to_path_buf()), ..Bucket::default() };
-        // Nobody moves the clock between two attempts.
-        bucket.retry.max_attempts = 1;
-        let store =
-            Store::open(&bucket, StoreDeps { clock: clock.clone(), random: Random::from_seed(2) }).unwrap();
-        let meta = |number| {
-            let file = FileName::new(athanor_block::META_FILE).unwrap();
-            ObjectKey::Block { owner: BlockOwner::Shared, block: number, file }
-        };
-        store.create(&meta(2), bytes::Bytes::from_static(b"{}")).await.unwrap();
-        // No file can be removed whose place a folder has.
-        std::fs::create_dir_all(folder.path().join(meta(1).to_string()).join("in the way")).unwrap();
-        let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
-        catalog.tombstone_blocks(vec![BlockId::from_number(1), BlockId::from_number(2)]).await.unwrap();
-        let done = Arc::new(RetentionCounters::default());
-        let known = Arc::clone(&catalog) as Arc<dyn Catalog>;
-        let janitor = RetentionWorker {
-            catalog: known,
-            store: store.clone(),
-            clock,
-            config: CONFIG,
-            done: Arc::clone(&done),
-        };
-        hand.advance(TOMBSTONE_RETENTION + DAY);
-        let mut progress = RetentionProgress::default();
-        assert!(janitor.round(&mut progress).await.is_err());
-        assert!(store.head(&meta(2)).await.is_err(), "it goes all the same");
-        assert_eq!(done.now().deleted, 1);
-        assert_eq!(catalog.tombstones().await.unwrap().len(), 2, "nobody else knows of what is still there");
     }
 }

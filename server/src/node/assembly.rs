@@ -15,7 +15,7 @@ use athanor_consensus::{RaftGroup, replicated};
 use athanor_ingester::Ingester;
 use athanor_metastore::{
     BootstrapDeps, CatalogStateMachine, MetastoreClient, MetastoreClientDeps, MetastoreServer,
-    MetastoreServerDeps, MetastoreVoter, RoutingWatch,
+    MetastoreServerDeps, MetastoreVoter, MetastoreVoterDeps, RoutingWatch,
 };
 use athanor_proto::athanor::internal::v1::distributor_service_server::DistributorServiceServer;
 use athanor_proto::athanor::internal::v1::ingester_service_server::IngesterServiceServer;
@@ -80,7 +80,7 @@ pub struct ConsensusRuntime {
 /// Voter of this node in the metastore.
 pub struct LocalVoter {
     pub facts: RaftGroup<CatalogStateMachine>,
-    metastore: MetastoreVoter,
+    pub metastore: MetastoreVoter,
 }
 
 /// Handles that route calls to shards.
@@ -208,7 +208,12 @@ impl NodeContext<'_> {
             };
             others.groups().add(group, Box::new(answer));
         }
-        let metastore = MetastoreVoter::new(facts.clone(), self.system.clock.clone());
+        let metastore = MetastoreVoter::new(MetastoreVoterDeps {
+            group: facts.clone(),
+            clock: self.system.clock.clone(),
+            compute: self.system.compute.clone(),
+            uploads_snapshots: self.others.is_some(),
+        });
         Ok(Some(LocalVoter { facts, metastore }))
     }
 
@@ -380,7 +385,6 @@ impl NodeContext<'_> {
         tasks.spawn("catalog repair", async move { repair.run(leading, token).await })?;
         let janitor = RetentionWorker {
             catalog: Arc::clone(catalog),
-            store: store.clone(),
             clock: clock.clone(),
             config: self.config.retention(),
             done: Arc::clone(&done),
@@ -388,6 +392,8 @@ impl NodeContext<'_> {
         let token = tasks.shutdown_token();
         let leading = leads(metastore);
         tasks.spawn("retention worker", async move { janitor.run(leading, token).await })?;
+        let watching = metastore.clone().watch_compaction(tasks.shutdown_token());
+        tasks.spawn("compaction status", watching)?;
         if self.others.is_none() {
             let token = tasks.shutdown_token();
             let voter = metastore.clone();

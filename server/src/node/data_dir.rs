@@ -30,6 +30,9 @@ impl ErrorCodeExt for DataDirError {
 const CHOOSE_OTHER_HINT: &str = "name another one with --data";
 const GRANT_WRITE_HINT: &str = "grant this user write access, or name another one with --data";
 
+/// Subfolder for inputs and outputs of compaction jobs. A compactor empties it at start.
+pub const SCRATCH_FOLDER: &str = "compactor";
+
 /// Subfolders of a data folder, exclusive to this process.
 pub struct DataDir {
     /// Disk of the write-ahead log.

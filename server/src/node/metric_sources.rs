@@ -5,13 +5,12 @@ use std::sync::Arc;
 use athanor_chassis::observability::metrics::{
     ResultMemorySnapshot, process_collector, result_memory_collector,
 };
-use athanor_consensus::RaftGroup;
+use athanor_compactor::metrics::{compactor_collector, maintenance_collector};
 use athanor_consensus::log::metrics::{wal_collector, wal_damage_collector};
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_ingester::metrics::ingester_collector;
-use athanor_metastore::CatalogStateMachine;
-use athanor_metastore::metrics::metastore_collector;
+use athanor_metastore::metrics::{compaction_collector, metastore_collector};
 use athanor_querier::Querier;
 use athanor_querier::metrics::querier_collector;
 use athanor_store_gateway::StoreGateway;
@@ -19,7 +18,8 @@ use athanor_store_gateway::metrics::store_gateway_collector;
 use athanor_symbolizer::DebuginfoService;
 use athanor_symbolizer::metrics::symbolizer_collector;
 
-use super::assembly::{ConsensusRuntime, NodeContext};
+use super::assembly::{ConsensusRuntime, LocalVoter, NodeContext};
+use super::compactor_role::CompactorRole;
 use crate::lifecycle::readiness::Readiness;
 use crate::maintenance::retention_worker::RetentionCounters;
 use crate::read::hedging::HedgingPolicy;
@@ -38,14 +38,16 @@ pub struct MetricSources<'a> {
     pub querier: Option<Querier>,
     /// Store-gateway, with its caches.
     pub gateway: Arc<StoreGateway>,
+    /// Compactor, if the process has that role.
+    pub compactor: Option<&'a CompactorRole>,
     /// Counters of hedged requests.
     pub hedges: Arc<HedgingPolicy>,
     /// Counters of retention.
     pub janitor: Arc<RetentionCounters>,
     /// Log and consensus, if this node has a log.
     pub ground: Option<&'a ConsensusRuntime>,
-    /// Raft group of the catalog, if this node votes.
-    pub facts: Option<RaftGroup<CatalogStateMachine>>,
+    /// Voter of the catalog, if this node votes.
+    pub voter: Option<&'a LocalVoter>,
     /// Readiness for requests.
     pub readiness: &'a Arc<Readiness>,
 }
@@ -75,8 +77,13 @@ impl NodeContext<'_> {
         if let Some(ingester) = ingester {
             metrics.register(ingester_collector(ingester, clock.clone()));
         }
-        if let Some(facts) = sources.facts {
-            metrics.register(metastore_collector(facts));
+        if let Some(voter) = sources.voter {
+            metrics.register(metastore_collector(voter.facts.clone()));
+            metrics.register(compaction_collector(voter.metastore.clone()));
+        }
+        if let Some(CompactorRole { compactor, maintenance }) = sources.compactor {
+            metrics.register(compactor_collector(Arc::clone(compactor)));
+            metrics.register(maintenance_collector(Arc::clone(maintenance)));
         }
         if let Some(querier) = querier {
             metrics.register(querier_collector(querier));

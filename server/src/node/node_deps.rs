@@ -7,6 +7,7 @@ use athanor_chassis::net::LocalNet;
 use athanor_chassis::requests::activity_tracker::PreviousRun;
 use athanor_chassis::{Clock, ComputePool, Disk, Net, Random};
 use athanor_cluster::gossip::{Transport, UdpTransport};
+use athanor_compactor::{LocalScratch, ScratchSpace};
 use athanor_consensus::log::CommitMode;
 use athanor_storage::{Store, StoreDeps};
 
@@ -32,6 +33,8 @@ pub struct NodeDeps {
     pub state: Arc<dyn Disk>,
     /// Folder of the disk cache of block data. Without it, the cache is in memory only.
     pub cache: Option<Arc<dyn Disk>>,
+    /// Space for inputs and outputs of compaction jobs.
+    pub scratch: Arc<dyn ScratchSpace>,
     /// Folder of running queries. Without it, queries that crashed the previous process are unknown.
     pub activity: Option<PreviousRun>,
     /// Thread or task that commits pending log entries.
@@ -58,6 +61,7 @@ impl NodeDeps {
             log: Arc::new(wal),
             state: Arc::new(state),
             cache: cache.map(|disk| Arc::new(disk) as _),
+            scratch: Arc::new(LocalScratch::new(config.data_dir.join(data_dir::SCRATCH_FOLDER))),
             activity,
             pump: CommitMode::Thread,
             store,

@@ -123,26 +123,26 @@ impl NodeRoles {
         let space = UploadSpace::new(site.system.store.clone(), config.upload_bounds());
         let adhoc = site.ad_hoc(querier.as_ref(), &space);
         let debuginfo = site.debuginfo(&space);
-        let janitor = site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
+        let compactor = site.compactor(&catalog)?;
         let overview = site.overview(client.clone(), &views, &reaching);
-        let facts = voter.map(|voter| voter.facts);
         let metrics = site.metrics(MetricSources {
             distributor: distributor.clone(),
             debuginfo: debuginfo.clone(),
             ingester: ingester.clone(),
             querier: querier.clone(),
             gateway: Arc::clone(&gateway),
+            compactor: compactor.as_ref(),
             hedges: Arc::clone(&reaching.hedges),
-            janitor,
+            janitor: site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?,
             ground: ground.as_ref(),
-            facts: facts.clone(),
+            voter: voter.as_ref(),
             readiness: &readiness,
         });
+        let facts = voter.map(|voter| voter.facts);
         let log = ground.map(|ground| ground.log);
         site.room(log.as_ref(), ingester.as_ref(), facts.as_ref())?;
-        let health =
-            NodeHealth { ingester: ingester.clone(), groups: facts.into_iter().collect(), log: log.clone() };
-        let health = Arc::new(health);
+        let groups = facts.into_iter().collect();
+        let health = Arc::new(NodeHealth { ingester: ingester.clone(), groups, log: log.clone() });
         let tasks = site.tasks;
         announce_ready(others.as_ref(), client, &health, &readiness, &tasks, &clock).await?;
         Ok(Self {

@@ -22,7 +22,9 @@ use futures::future::{join_all, try_join_all};
 
 use crate::read::remote_heads::{HeadMetadata, RemoteHeadDeps};
 use crate::read::store_gateway_router::{BlockAssignment, StoreGatewayRouter, block_selection};
-use crate::rpc::dedup_ranges::{NanosSpan, find_overlaps, number_heads, reported_range, unreported_until};
+use crate::rpc::dedup_ranges::{
+    NanosSpan, SourceSpan, find_overlaps, number_heads, reported_range, unreported_until,
+};
 use crate::rpc::head_query_service::enclosing_span;
 
 /// Planner over all sources of profiles.
@@ -193,7 +195,8 @@ impl QueryPlanner {
 }
 
 impl DataLocations {
-    /// Decides which sources report ids: those with a time range that overlaps with another source.
+    /// Decides which sources report ids: those with a time range that overlaps with another source. Outputs of
+    /// one job share no profile, so their overlaps do not count.
     fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
         let range = ask.selection.time;
         let within = |span: NanosSpan| NanosSpan {
@@ -208,11 +211,15 @@ impl DataLocations {
             let times = view.times().filter(|&(first, last)| range.overlaps(first, last));
             times.map(|(first, last)| within(NanosSpan { first, last }))
         };
-        let views = self.views.iter().map(|(_, view)| of_view(view));
-        let blocks = self.blocks.iter().map(|block| of_block(block).map(within));
+        let views = self.views.iter().map(|(_, view)| of_view(view).map(SourceSpan::unmerged));
+        let of_job = |block: &BlockEntry| {
+            of_block(block).map(|span| SourceSpan { span: within(span), job: block.job })
+        };
+        let blocks = self.blocks.iter().map(of_job);
         // A shard may have profiles of any time, but usually only recent ones.
-        let far = self.far.iter().map(|_| Some(NanosSpan { first: doubts.since, last: i64::MAX }));
-        let all: Vec<Option<NanosSpan>> =
+        let recent = SourceSpan::unmerged(NanosSpan { first: doubts.since, last: i64::MAX });
+        let far = self.far.iter().map(|_| Some(recent));
+        let all: Vec<Option<SourceSpan>> =
             if ask.needs_dedup() { views.chain(blocks).chain(far).collect() } else { Vec::new() };
         let mut shared = find_overlaps(&all.iter().flatten().copied().collect::<Vec<_>>()).into_iter();
         let mut shared = all.iter().map(|span| span.and_then(|_| shared.next()).flatten());
@@ -338,3 +345,6 @@ fn data_loss_warnings(
     ];
     said.into_iter().flatten().chain(silent.iter().cloned()).collect()
 }
+
+#[cfg(test)]
+mod job_outputs;

@@ -501,12 +501,14 @@ fn may_pass(status: &Status) -> bool {
     !status.panicked && !matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge)
 }
 
-/// Returns the target for a block: whether the query covers the tenant's whole time range in it.
+/// Returns the target for a block: the folder that holds it, and whether the query covers the tenant's whole
+/// time range in it.
 pub fn block_selection(block: &BlockEntry, tenant: &TenantId, from: i64, last: i64) -> BlockTarget {
     let span = block.tenant_span_between(tenant, from, last);
     let within = |time: i64| from <= time && time <= last;
     let whole = span.is_some_and(|span| within(span.min_time) && within(span.max_time));
-    BlockTarget::without_duplicates(block.id, whole)
+    let in_tenant_folder = block.folder_tenant().is_some();
+    BlockTarget { in_tenant_folder, ..BlockTarget::without_duplicates(block.id, whole) }
 }
 
 #[cfg(test)]

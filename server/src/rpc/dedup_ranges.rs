@@ -3,6 +3,8 @@
 //! A profile's id includes its timestamp, so a duplicate has the same timestamp. Only sources that hold
 //! profiles of the same time can hold duplicates. The time ranges of blocks and of local heads are known.
 //! Those of remote heads are assumed at first, and checked against their responses.
+//! A compaction job removes the duplicates across all of its outputs, so these are not compared with each
+//! other [INV-20]. Outputs of different jobs are: late profiles may exist in both until they are merged.
 
 use athanor_catalog::ShardId;
 use athanor_chassis::{ErrorCode, Status};
@@ -25,39 +27,99 @@ pub struct NanosSpan {
     pub last: i64,
 }
 
+/// Time span of the profiles in one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceSpan {
+    /// Span of the source's profiles within the query's time range.
+    pub span: NanosSpan,
+    /// Token of the job that wrote the source, absent for heads and flushed blocks.
+    pub job: Option<u64>,
+}
+
+/// Farthest ends of the spans before a position, for spans of any job.
+#[derive(Default)]
+struct FarthestEnds {
+    /// Span with the last end.
+    farthest: Option<SourceSpan>,
+    /// Last end of the spans that may share profiles with the farthest one.
+    other: Option<i64>,
+}
+
+impl SourceSpan {
+    /// Creates the span of a source that may share profiles with every other one.
+    pub fn unmerged(span: NanosSpan) -> Self {
+        Self { span, job: None }
+    }
+
+    /// Returns whether the same job wrote both sources. Then they share no profile.
+    fn is_of_same_job(&self, other: &Self) -> bool {
+        self.job.is_some() && self.job == other.job
+    }
+
+    /// Returns the span on the reversed time axis. A bitwise complement reverses the order of all integers.
+    fn mirrored(self) -> Self {
+        let NanosSpan { first, last } = self.span;
+        Self { span: NanosSpan { first: !last, last: !first }, ..self }
+    }
+}
+
+impl FarthestEnds {
+    /// Returns the last end of the added spans that may share profiles with a source.
+    fn end_beside(&self, source: &SourceSpan) -> Option<i64> {
+        let farthest = self.farthest?;
+        if farthest.is_of_same_job(source) { self.other } else { Some(farthest.span.last) }
+    }
+
+    fn add(&mut self, source: SourceSpan) {
+        let Some(farthest) = self.farthest.replace(source) else { return };
+        let is_farther = source.span.last > farthest.span.last;
+        match (farthest.is_of_same_job(&source), is_farther) {
+            (true, true) => {}
+            (false, true) => self.other = Some(farthest.span.last),
+            (true, false) => self.farthest = Some(farthest),
+            (false, false) => {
+                self.farthest = Some(farthest);
+                self.other = self.other.max(Some(source.span.last));
+            }
+        }
+    }
+}
+
 /// Pairs the heads of a shard with their source ids, the oldest first.
 pub fn number_heads<V>(shard: ShardId, heads: Vec<V>) -> impl Iterator<Item = (SourceId, V)> {
     (0..).zip(heads).map(move |(n, head)| (SourceId::Head { shard, n }, head))
 }
 
-/// Returns for each span the part that it shares with any other span: first and last shared timestamp.
-pub fn find_overlaps(spans: &[NanosSpan]) -> Vec<Option<NanosSpan>> {
-    let mut by_first: Vec<usize> = (0..spans.len()).collect();
-    by_first.sort_by_key(|&at| spans[at].first);
-    let mut lows = vec![None; spans.len()];
-    let mut reach: Option<i64> = None;
-    for (n, &at) in by_first.iter().enumerate() {
-        let NanosSpan { first, last } = spans[at];
-        lows[at] = match by_first.get(n + 1).map(|&next| spans[next].first) {
-            _ if reach.is_some_and(|reach| reach >= first) => Some(first),
-            Some(next) if next <= last => Some(next),
-            _ => None,
-        };
-        reach = reach.max(Some(last));
+/// Returns for each source the part of its span that it shares with sources of other jobs: first and last
+/// shared timestamp.
+pub fn find_overlaps(sources: &[SourceSpan]) -> Vec<Option<NanosSpan>> {
+    let mirrored: Vec<SourceSpan> = sources.iter().map(|source| source.mirrored()).collect();
+    let firsts = first_shared_times(sources).into_iter();
+    let lasts = first_shared_times(&mirrored).into_iter().map(|last| last.map(|last| !last));
+    firsts.zip(lasts).map(|(first, last)| Some(NanosSpan { first: first?, last: last? })).collect()
+}
+
+/// Returns for each source the first timestamp that it shares with sources of other jobs.
+fn first_shared_times(sources: &[SourceSpan]) -> Vec<Option<i64>> {
+    let mut by_first: Vec<usize> = (0..sources.len()).collect();
+    by_first.sort_by_key(|&index| sources[index].span.first);
+    // Start of the next span of another job, by position in `by_first`.
+    let mut next_starts = vec![None; sources.len()];
+    for position in (1..sources.len()).rev() {
+        let source = &sources[by_first[position - 1]];
+        let next = &sources[by_first[position]];
+        next_starts[position - 1] =
+            if source.is_of_same_job(next) { next_starts[position] } else { Some(next.span.first) };
     }
-    let mut by_last = by_first;
-    by_last.sort_by_key(|&at| std::cmp::Reverse(spans[at].last));
-    let mut reach: Option<i64> = None;
-    let mut shared = vec![None; spans.len()];
-    for (n, &at) in by_last.iter().enumerate() {
-        let NanosSpan { first, last } = spans[at];
-        let high = match by_last.get(n + 1).map(|&next| spans[next].last) {
-            _ if reach.is_some_and(|reach| reach <= last) => Some(last),
-            Some(next) if next >= first => Some(next),
-            _ => None,
-        };
-        shared[at] = lows[at].zip(high).map(|(first, last)| NanosSpan { first, last });
-        reach = Some(reach.map_or(first, |reach| reach.min(first)));
+    let mut shared = vec![None; sources.len()];
+    let mut before = FarthestEnds::default();
+    for (&index, next_start) in by_first.iter().zip(next_starts) {
+        let source = sources[index];
+        let NanosSpan { first, last } = source.span;
+        let is_shared_from_start = before.end_beside(&source).is_some_and(|end| end >= first);
+        shared[index] =
+            if is_shared_from_start { Some(first) } else { next_start.filter(|start| *start <= last) };
+        before.add(source);
     }
     shared
 }
@@ -122,19 +184,23 @@ mod tests {
 
     use super::*;
 
-    fn spans() -> impl Strategy<Value = Vec<NanosSpan>> {
+    fn spans() -> impl Strategy<Value = Vec<SourceSpan>> {
         let span = (0..40i64, 0..12i64).prop_map(|(first, length)| NanosSpan { first, last: first + length });
-        prop::collection::vec(span, 0..9)
+        let source = (span, prop::option::of(1..4u64)).prop_map(|(span, job)| SourceSpan { span, job });
+        prop::collection::vec(source, 0..9)
     }
 
     proptest! {
         #[test]
         fn what_is_shared_is_what_another_holds(spans in spans()) {
             for (at, seen) in find_overlaps(&spans).into_iter().enumerate() {
+                let SourceSpan { span, job } = spans[at];
+                let may_share = |other: &SourceSpan| job.is_none() || other.job != job;
                 let others = spans.iter().enumerate().filter(|(other, _)| *other != at);
-                let others: Vec<NanosSpan> = others.map(|(_, span)| *span).collect();
+                let others = others.map(|(_, other)| other).filter(|other| may_share(other));
+                let others: Vec<NanosSpan> = others.map(|other| other.span).collect();
                 let held = |moment: &i64| others.iter().any(|other| other.first <= *moment && *moment <= other.last);
-                let moments: Vec<i64> = (spans[at].first..=spans[at].last).filter(held).collect();
+                let moments: Vec<i64> = (span.first..=span.last).filter(held).collect();
                 let held = moments.first().copied().zip(moments.last().copied());
                 prop_assert_eq!(seen, held.map(|(first, last)| NanosSpan { first, last }));
             }
@@ -165,6 +231,17 @@ mod tests {
             let sent = ExcludedIds::new(ids);
             prop_assert_eq!(decode_excluded_ids(&encode_excluded_ids(&sent)).unwrap(), sent);
         }
+    }
+
+    #[test]
+    fn outputs_of_one_job_share_time_with_other_sources_only() {
+        let source = |first, last, job| SourceSpan { span: NanosSpan { first, last }, job };
+        let outputs = [source(i64::MIN, 20, Some(7)), source(0, i64::MAX, Some(7))];
+        assert_eq!(find_overlaps(&outputs), [None, None]);
+        let late = source(10, 30, Some(9));
+        let shared = |first, last| Some(NanosSpan { first, last });
+        let with_late = find_overlaps(&[outputs[0], outputs[1], late]);
+        assert_eq!(with_late, [shared(10, 20), shared(10, 30), shared(10, 30)]);
     }
 
     #[test]

@@ -288,6 +288,7 @@ mod tests {
             covers_block,
             report_ids_for: covers_block.then_some(wire::TimeRange { from_nanos: -5, until_nanos: 9 }),
             excluded_ids: Bytes::from_static(b"others"),
+            in_tenant_folder: !covers_block,
         });
         let trailer =
             wire::BlocksResult { blocks: 2, not_found: vec![block_id(2)], ..wire::BlocksResult::default() };

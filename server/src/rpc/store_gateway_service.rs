@@ -167,6 +167,7 @@ pub fn decode_block_id(id: &[u8]) -> Result<BlockId, Status> {
 fn decode_block_request(request: &wire::BlockRequest) -> Result<BlockTarget, Status> {
     Ok(BlockTarget {
         block: decode_block_id(&request.block_id)?,
+        in_tenant_folder: request.in_tenant_folder,
         whole: request.covers_block,
         tells: request
             .report_ids_for
@@ -184,5 +185,30 @@ pub fn encode_block_request(target: &BlockTarget) -> wire::BlockRequest {
         covers_block: target.whole,
         report_ids_for,
         excluded_ids: encode_excluded_ids(&target.without),
+        in_tenant_folder: target.in_tenant_folder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use athanor_query::ExcludedIds;
+
+    use super::*;
+
+    #[test]
+    fn block_request_decodes_to_encoded_target() {
+        let shared = BlockTarget::without_duplicates(BlockId::from_number(7), true);
+        let in_tenant_folder = BlockTarget {
+            in_tenant_folder: true,
+            tells: Some(TimeRange { from: -5, to: 9 }),
+            without: ExcludedIds::new(BTreeSet::from([3, 8])),
+            ..BlockTarget::without_duplicates(BlockId::from_number(8), false)
+        };
+        for target in [shared, in_tenant_folder] {
+            let decoded = decode_block_request(&encode_block_request(&target));
+            assert_eq!(decoded.expect("a valid request"), target);
+        }
     }
 }

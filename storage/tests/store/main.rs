@@ -1,6 +1,7 @@
 //! What every bucket must do, and what must hold when it misbehaves.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod object_writer;
 mod server;
 
 use std::time::Duration;

@@ -41,7 +41,7 @@ pub struct Server {
 struct Hand {
     inner: S3Service,
     /// For the next requests, one each; after them all goes well.
-    faults: Mutex<VecDeque<Fault>>,
+    faults: Mutex<VecDeque<Option<Fault>>>,
     seen: watch::Sender<usize>,
 }
 
@@ -80,7 +80,13 @@ impl Server {
 
     /// What happens to the next requests.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.hand.faults.lock().extend(faults);
+        self.hand.faults.lock().extend(faults.into_iter().map(Some));
+    }
+
+    /// Lets some requests pass, and then one meets a fault.
+    pub fn plan_at(&self, passing: usize, fault: Fault) {
+        let all = std::iter::repeat_n(None, passing).chain([Some(fault)]);
+        self.hand.faults.lock().extend(all);
     }
 
     /// How many requests have come.
@@ -114,7 +120,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<s3s::Body>, Box<dyn Error + Send + Sync>> {
     hand.seen.send_modify(|seen| *seen += 1);
-    let fault = hand.faults.lock().pop_front();
+    let fault = hand.faults.lock().pop_front().flatten();
     match fault {
         Some(Fault::Answer(status)) => {
             return Ok(Response::builder().status(status).body(s3s::Body::empty())?);

@@ -66,7 +66,7 @@ pub(super) fn estimate_read_memory(
     let mut bytes = retained_bytes(part).saturating_add(missing).saturating_add(picked.memory_bytes() as u64);
     let texts: &[&'static str] = if names { &[FUNCTIONS_FILE, MAPPINGS_FILE] } else { &[] };
     for file in texts {
-        let (_, plain) = part.block.tenant_range(part.tenant.as_str(), file)?;
+        let (_, plain) = part.block.tenant_range(part.location.tenant.as_str(), file)?;
         bytes = bytes.saturating_add(plain.saturating_mul(TEXT_MEMORY_FACTOR));
     }
     if extents.iter().any(|(file, _)| *file == ROLLUP_FILE) {
@@ -103,6 +103,7 @@ mod tests {
     use crate::block_reader::tests::{bucket, put};
     use crate::block_reader::{BlockRead, BlockReader};
     use crate::config::StoreGatewayConfig;
+    use crate::part_location::PartLocation;
 
     const PROCESSES: u32 = 1500;
 
@@ -154,19 +155,13 @@ mod tests {
         put(&store, block, &[("shop", one_each())]).await;
         let blocks =
             Arc::new(BlockReader::new(store, ComputePool::inline(), None, &StoreGatewayConfig::default()));
-        let tenant = "shop".parse().unwrap();
+        let location = PartLocation { block, tenant: "shop".parse().unwrap(), in_tenant_folder: false };
         let ask = Arc::new(ProfileQuery {
             what: QueryKind::Tree(StackFilter::default()),
             ..ProfileQuery::default()
         });
-        let wanted = BlockRead {
-            blocks: Arc::clone(&blocks),
-            block,
-            tenant: "shop".parse().unwrap(),
-            ask,
-            whole: true,
-        };
-        let part = blocks.cached_block(block, &tenant).await.unwrap();
+        let part = blocks.cached_block(&location).await.unwrap();
+        let wanted = BlockRead { blocks: Arc::clone(&blocks), location, ask, whole: true };
         let meta = part.meta().unwrap();
         assert_eq!(meta.series.1, PROCESSES);
         let guess = guess_index_memory(&part, &meta);

@@ -49,12 +49,24 @@ impl Bucket {
 
     /// Puts a block of some tenants there.
     pub async fn put(&self, id: BlockId, tenants: &[(&str, MemorySource)]) -> BlockMeta {
+        self.put_below(BlockOwner::Shared, id, tenants).await
+    }
+
+    /// Puts a block into the folder of an owner.
+    pub async fn put_below(
+        &self,
+        owner: BlockOwner,
+        id: BlockId,
+        tenants: &[(&str, MemorySource)],
+    ) -> BlockMeta {
         let folder = MemoryFolder::default();
         let parts = tenants.iter().map(|(tenant, held)| (*tenant, held as &dyn MemoryProfiles));
         let meta = write_from_memory(&folder, &id.number().to_string(), None, parts).unwrap();
         for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
             let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
-            self.store().create(&key(id, file), bytes).await.unwrap();
+            let file = FileName::new(file).unwrap();
+            let key = ObjectKey::Block { owner: owner.clone(), block: id.number(), file };
+            self.store().create(&key, bytes).await.unwrap();
         }
         meta
     }

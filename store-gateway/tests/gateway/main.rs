@@ -6,6 +6,7 @@ mod bucket;
 mod damage;
 mod kept;
 mod reach;
+mod tenant_folder;
 
 use std::sync::Arc;
 

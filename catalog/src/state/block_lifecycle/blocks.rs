@@ -1,4 +1,4 @@
-//! Block registration, tombstones and data loss records [INV-14, INV-15].
+//! Block registration and data loss records [INV-14, INV-15].
 
 use std::time::Duration;
 
@@ -13,8 +13,6 @@ use crate::state::{
 
 /// Largest distance between now and the time in a block's id at which the block registers [INV-15].
 pub const MAX_BLOCK_NAME_SKEW: Duration = Duration::from_secs(24 * 3600);
-/// Lifetime of a tombstone: longer than its id could register [INV-15]. Retired shards live as long.
-pub const TOMBSTONE_RETENTION: Duration = Duration::from_secs(48 * 3600);
 /// Limit of recorded data losses.
 pub const MAX_DATA_LOSS_RECORDS: usize = 10_000;
 
@@ -65,7 +63,8 @@ pub enum DataLoss {
 }
 
 impl DataLoss {
-    fn shard(&self) -> Option<ShardId> {
+    /// Returns the shard that the loss belongs to, if any.
+    pub(in crate::state) fn shard(&self) -> Option<ShardId> {
         match *self {
             Self::MissingBlocks { shard, .. }
             | Self::ForgottenIds { shard, .. }
@@ -168,15 +167,15 @@ impl CatalogState {
         if let Some(ShardLogRange { to, .. }) = block.log_ranges().find(|rows| rows.to <= rows.from) {
             return Err(CommandError::EmptyRange { block: id, to });
         }
-        // Several merged blocks can hold rows of one gap, each of its own tenants. The first of them closes
-        // the gap.
+        // Several merged blocks can hold rows of one gap, each of its own tenants or times. The first of them
+        // closes the gap.
         let is_in_merged_block = |rows: &ShardLogRange| {
             let mut merged = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
             merged.any(|other| other.log_ranges().any(|others| others.contains(rows)))
         };
         let is_free = |rows: ShardLogRange| self.gap_position(&rows).is_some() || is_in_merged_block(&rows);
-        if !block.log_ranges().all(is_free) || self.blocks.values().any(|other| other.conflicts_with(&block))
-        {
+        let shares_rows = |other: &BlockEntry| other.may_share_rows_with(&block);
+        if !block.log_ranges().all(is_free) || self.blocks.values().any(shares_rows) {
             return Err(CommandError::NotInGap(id));
         }
         self.check_data_loss_capacity(1 + block.additional_ranges.len())?;
@@ -261,34 +260,5 @@ impl CatalogState {
         let count = self.data_losses.len();
         self.data_losses.retain(|record| record.since >= before);
         CommandOutcome::from_count(count - self.data_losses.len())
-    }
-
-    pub(in crate::state) fn tombstone_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
-        let before = self.tombstones.len();
-        for block in blocks {
-            self.blocks.remove(&block);
-            self.tombstones.entry(block).or_insert(self.now);
-        }
-        CommandOutcome::from_count(self.tombstones.len() - before)
-    }
-
-    /// Drops expired tombstones, retired shards past their retention, abandoned staged tenants, and nodes
-    /// without shards.
-    pub(in crate::state) fn expire_tombstones(&mut self) -> CommandOutcome {
-        let now = self.now;
-        let before = self.tombstones.len() + self.shards.len();
-        let retention = &self.retention;
-        self.tombstones.retain(|block, created| {
-            now.since(*created) < TOMBSTONE_RETENTION || retention.is_expired(block)
-        });
-        let data_losses = &self.data_losses;
-        self.shards.retain(|id, shard| {
-            let is_recorded = || data_losses.iter().any(|record| record.loss.shard() == Some(*id));
-            !shard.is_retired() || now.since(shard.since) < TOMBSTONE_RETENTION || is_recorded()
-        });
-        let shards = &self.shards;
-        self.nodes.retain(|node, _| shards.values().any(|shard| shard.members.contains(node)));
-        let stages = self.drop_abandoned_stages();
-        CommandOutcome::from_count(before - self.tombstones.len() - self.shards.len() + stages)
     }
 }

@@ -15,6 +15,8 @@ use athanor_chassis::{TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId};
+use crate::state::block_lifecycle::block_set::BlockSet;
+use crate::state::persistent_map::PersistentMap;
 use crate::state::{CatalogState, CommandError, CommandOutcome};
 
 /// Limit of blocks that one command expires.
@@ -40,11 +42,11 @@ pub struct ProfileTimeRange {
 #[serde(deny_unknown_fields)]
 pub(in crate::state) struct Retention {
     /// Expired blocks that can be restored. All of them have tombstones.
-    expired: BTreeMap<BlockId, BlockEntry>,
+    expired: BlockSet,
     /// Restoration times of listed blocks. The age of a block counts from its restoration.
-    restored: BTreeMap<BlockId, Timestamp>,
+    restored: PersistentMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
-    purged: BTreeMap<TenantId, ProfileTimeRange>,
+    purged: PersistentMap<TenantId, ProfileTimeRange>,
     /// Times of purged profiles of all tenants that have no entry in `purged`.
     purged_of_others: Option<ProfileTimeRange>,
     /// Start of the current budget period.
@@ -83,25 +85,36 @@ impl Retention {
         self.expired.contains_key(block)
     }
 
-    /// Returns the start of a block's age: the latest of its data, its name and its restoration.
-    fn newest_time(&self, block: &BlockEntry) -> Timestamp {
-        let newest = Timestamp::from_nanos(block.max_time()).max(block.id.named_at());
+    /// Returns the start of a listed block's age: the latest of its data, their arrival and its restoration.
+    pub(in crate::state) fn newest_time(&self, block: &BlockEntry) -> Timestamp {
+        let newest = block.newest_time();
         self.restored.get(&block.id).map_or(newest, |restored| newest.max(*restored))
     }
 
-    fn is_overdue(&self, block: &BlockEntry, now: Timestamp, retention: Duration) -> bool {
-        !retention.is_zero() && now.since(self.newest_time(block)) > retention
+    /// Returns the restoration time of a listed block.
+    pub(in crate::state) fn restoration(&self, block: &BlockId) -> Option<Timestamp> {
+        self.restored.get(block).copied()
+    }
+
+    /// Records the restoration time of a listed block.
+    pub(in crate::state) fn record_restoration(&mut self, block: BlockId, time: Timestamp) {
+        self.restored.insert(block, time);
+    }
+
+    /// Forgets the restoration time of a block that leaves the listing.
+    pub(in crate::state) fn forget_restoration(&mut self, block: &BlockId) {
+        self.restored.remove(block);
     }
 
     /// Records the time ranges of a purged block's profiles.
     pub(in crate::state) fn record_purged(&mut self, block: &BlockEntry) {
         for span in &block.tenants {
             let times = ProfileTimeRange { first: span.min_time, last: span.max_time };
-            let known = self.purged.entry(span.tenant.clone()).or_insert(times);
-            *known = known.union(times);
+            let known = self.purged.get(&span.tenant).map_or(times, |known| known.union(times));
+            self.purged.insert(span.tenant.clone(), known);
         }
         while self.purged.len() > MAX_PURGED_TENANTS
-            && let Some((_, times)) = self.purged.pop_first()
+            && let Some(times) = self.purged.pop_first()
         {
             let others = self.purged_of_others.get_or_insert(times);
             *others = others.union(times);
@@ -115,19 +128,34 @@ impl Retention {
         from: i64,
         to: i64,
     ) -> Option<ProfileTimeRange> {
-        let spans = self.expired.values().filter_map(|block| block.tenant_span(tenant));
+        let blocks = self.expired.blocks_between(tenant, from, to).into_iter();
+        let spans = blocks.filter_map(|block| block.tenant_span(tenant));
         let expired = spans.map(|span| ProfileTimeRange { first: span.min_time, last: span.max_time });
         let purged = self.purged.get(tenant).copied().or(self.purged_of_others);
         let removed = expired.chain(purged).filter(|times| times.overlaps(from, to));
         removed.reduce(ProfileTimeRange::union)
     }
 
+    /// Forgets parts of an expired block that a job took after the block was restored.
+    pub(in crate::state) fn forget_expired_parts(&mut self, id: &BlockId, tenants: &BTreeSet<&TenantId>) {
+        self.expired.remove_parts(id, tenants);
+        if self.expired.get(id).is_some_and(|block| block.tenants.is_empty()) {
+            self.expired.remove(id);
+        }
+    }
+
     /// Purges expired blocks that have no objects in the bucket any more.
     pub(in crate::state) fn purge_absent(&mut self, bucket: &BTreeSet<BlockId>) {
-        let (present, absent): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.expired).into_iter().partition(|(block, _)| bucket.contains(block));
-        self.expired = present;
-        absent.values().for_each(|block| self.record_purged(block));
+        let absent: Vec<BlockId> =
+            self.expired.keys().filter(|block| !bucket.contains(*block)).copied().collect();
+        self.purge_expired(&absent);
+    }
+
+    /// Makes expired blocks unrestorable and returns their number. Others are skipped.
+    fn purge_expired(&mut self, blocks: &[BlockId]) -> usize {
+        let purged: Vec<BlockEntry> = blocks.iter().filter_map(|block| self.expired.remove(block)).collect();
+        purged.iter().for_each(|block| self.record_purged(block));
+        purged.len()
     }
 
     /// Returns the number of blocks that may still expire in the current budget period. The budget covers at
@@ -155,7 +183,7 @@ impl Retention {
         let stray = self
             .expired
             .keys()
-            .find(|block| !state.tombstones.contains_key(*block) || state.blocks.contains_key(*block));
+            .find(|block| !state.tombstones.contains_key(*block) || state.blocks.contains_key(block));
         if let Some(block) = stray {
             return Err(format!("block {block} is expired, but has no tombstone, or is listed"));
         }
@@ -185,8 +213,7 @@ impl CatalogState {
             .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, retention, percent));
         let mut count = 0;
         for id in overdue.into_iter().take(allowed) {
-            if let Some(block) = self.blocks.remove(&id) {
-                self.tombstones.insert(id, now);
+            if let Some(block) = self.unlist_block(&id) {
                 self.retention.expired.insert(id, block);
                 count += 1;
             }
@@ -194,8 +221,6 @@ impl CatalogState {
         if max_percent.is_some() {
             self.retention.expired_in_period += count;
         }
-        let blocks = &self.blocks;
-        self.retention.restored.retain(|block, _| blocks.contains_key(block));
         CommandOutcome::from_count(count)
     }
 
@@ -230,19 +255,16 @@ impl CatalogState {
 
     /// Makes expired blocks unrestorable, before their objects are removed.
     pub(in crate::state) fn purge_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
-        let mut count = 0;
-        for id in blocks {
-            if let Some(block) = self.retention.expired.remove(&id) {
-                self.retention.record_purged(&block);
-                count += 1;
-            }
-        }
-        CommandOutcome::from_count(count)
+        CommandOutcome::from_count(self.retention.purge_expired(&blocks))
     }
 
+    /// Returns the blocks past their retention, oldest first. A retention of zero keeps all blocks.
     fn overdue_blocks(&self, now: Timestamp, retention: Duration) -> impl Iterator<Item = BlockId> {
-        let blocks = self.blocks.values();
-        blocks.filter(move |block| self.retention.is_overdue(block, now, retention)).map(|block| block.id)
+        let is_overdue = move |newest: Timestamp| !retention.is_zero() && now.since(newest) > retention;
+        let blocks = self.blocks.oldest_first().take_while(move |age| is_overdue(age.newest));
+        let restored = &self.retention.restored;
+        let is_old = move |block: &BlockId| restored.get(block).is_none_or(|time| is_overdue(*time));
+        blocks.map(|age| age.block).filter(is_old)
     }
 
     /// Returns the time of the newest command.
@@ -253,7 +275,8 @@ impl CatalogState {
     /// Returns the ages of all blocks at a time of the catalog.
     pub fn block_ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
         let time = time.max(self.now);
-        let since = |block: &BlockId| self.tombstones.get(block).copied().unwrap_or(self.now);
+        let since =
+            |block: &BlockId| self.tombstones.get(block).map_or(self.now, |tombstone| tombstone.since);
         AgeReport {
             time,
             newest_command: self.now,

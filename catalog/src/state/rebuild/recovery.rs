@@ -7,27 +7,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_chassis::Timestamp;
 use athanor_cluster::placement::{SlotTable, SlotTables};
 
-use crate::block::{BlockEntry, BlockId, ShardLogRange};
-use crate::state::rebuild::block_chains::{best_chain, best_disjoint_blocks};
-use crate::state::rebuild::merged_blocks::{find_merged_blocks, is_covered};
+use crate::state::rebuild::recovered_blocks::BlockSources;
 use crate::state::rebuild::recovery_input::{
-    BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport,
+    BucketBlock, CatalogRecoveryError, RecoveryFindings, RecoveryInput, ShardReport, ShardReports,
 };
 use crate::state::topology::tables::iter_tables;
 use crate::state::{
-    CatalogSettings, CatalogState, DataLoss, HandoffSource, MAX_DATA_LOSS_RECORDS, MAX_REPLICATION_FACTOR,
-    MAX_SHARDS, ShardEntry, ShardId, ShardPhase, decode_shard_id,
+    CatalogSettings, CatalogState, HandoffSource, MAX_REPLICATION_FACTOR, MAX_SHARDS, ShardEntry, ShardId,
+    ShardPhase, decode_shard_id,
 };
 
 /// Step of the revision: more than the number of changes since any snapshot. So no client takes the rebuilt
 /// catalog for an older one.
 const RECOVERY_REVISION_STEP: u64 = 1_000_000;
-
-/// Merged reports of the nodes, by shard.
-type ShardReports = BTreeMap<ShardId, ShardReport>;
 
 impl CatalogState {
     /// Rebuilds the catalog from the remaining data.
@@ -41,26 +35,16 @@ impl CatalogState {
         let (reports, tables) = merge_reports(reports)?;
         state.add_reported_shards(&reports, &blocks, &mut findings)?;
         state.recover_slot_tables(&reports, tables, &mut findings)?;
-        let (flushed_blocks, present) = state.recover_merged_blocks(blocks, &mut findings)?;
-        state.remove_missing_blocks(&present, retained_since, &mut findings)?;
-        // A succeeded shard may have dropped records. Blocks that it wrote before that and never registered
-        // still contain them.
-        let followed = state.succeeded_shards();
-        let mut of_shards: BTreeMap<ShardId, Vec<BlockEntry>> = BTreeMap::new();
-        for block in flushed_blocks {
-            of_shards.entry(block.shard).or_default().push(block);
-        }
-        let shards: Vec<ShardId> = state.shards.keys().copied().collect();
-        for shard in shards {
-            let candidates = of_shards.remove(&shard).unwrap_or_default();
-            let flushed_only = followed.contains(&shard) && reports.contains_key(&shard);
-            state.recover_block_chain(shard, candidates, reports.get(&shard), flushed_only, &mut findings)?;
-        }
+        let newest_token = blocks.iter().filter_map(|found| Some(found.job.as_ref()?.token)).max();
+        let sources = BlockSources { bucket: blocks, reports: &reports, retained_since };
+        state.recover_blocks(sources, &mut findings)?;
         state.check_seals_known(&reports)?;
         state.recover_phases(&reports, &findings.new_shards);
         state.recover_fences(&reports);
         state.voters.clear();
-        state.revision = state.revision.saturating_add(RECOVERY_REVISION_STEP);
+        // Tokens are revisions, and no token is used for two jobs.
+        let newest_revision = state.revision.max(newest_token.unwrap_or_default());
+        state.revision = newest_revision.saturating_add(RECOVERY_REVISION_STEP);
         state.check().map_err(CatalogRecoveryError::Contradiction)?;
         Ok((state, findings))
     }
@@ -138,174 +122,9 @@ impl CatalogState {
     }
 
     /// Returns the shards that have a successor in their slot.
-    fn succeeded_shards(&self) -> BTreeSet<ShardId> {
+    pub(in crate::state) fn succeeded_shards(&self) -> BTreeSet<ShardId> {
         let newest = |shard: &ShardEntry| self.newest_shard(shard.slot).map(|newest| newest.id);
         self.shards.values().filter(|shard| newest(shard) != Some(shard.id)).map(|shard| shard.id).collect()
-    }
-
-    /// Registers merged blocks instead of their inputs, because otherwise both would count. The inputs may
-    /// still be in the bucket, and so may the inputs of merged inputs. Returns the remaining flushed blocks,
-    /// and the ids of all blocks in the bucket without a tombstone.
-    fn recover_merged_blocks(
-        &mut self,
-        bucket_blocks: Vec<BucketBlock>,
-        findings: &mut RecoveryFindings,
-    ) -> Result<(Vec<BlockEntry>, BTreeSet<BlockId>), CatalogRecoveryError> {
-        let (tombstoned, left): (Vec<_>, Vec<_>) =
-            bucket_blocks.into_iter().partition(|found| self.tombstones.contains_key(&found.block.id));
-        findings.skipped.extend(tombstoned.into_iter().map(|found| found.block.id));
-        let present: BTreeSet<BlockId> = left.iter().map(|found| found.block.id).collect();
-        let merged_blocks = find_merged_blocks(&left, &self.blocks, |block| present.contains(&block));
-        let is_replaced = |block: &BlockEntry| {
-            !merged_blocks.iter().any(|merged| merged.id == block.id)
-                && merged_blocks.iter().any(|merged| merged.conflicts_with(block))
-        };
-        let replaced: Vec<BlockEntry> =
-            self.blocks.values().filter(|block| is_replaced(block)).cloned().collect();
-        for block in replaced {
-            self.blocks.remove(&block.id);
-            self.tombstones.entry(block.id).or_insert(self.now);
-            // Each tenant's rows are in some merged block, but some of those are gone as well.
-            if !is_covered(&block, &merged_blocks) {
-                findings.missing.push(block.id);
-                self.record_block_gaps(&block, findings)?;
-            }
-        }
-        let mut flushed_blocks = Vec::new();
-        for BucketBlock { block, inputs } in &left {
-            if merged_blocks.iter().any(|merged| merged.id == block.id) {
-                findings.reinstated.push(block.id);
-            } else if is_replaced(block) {
-                findings.skipped.push(block.id);
-                if is_covered(block, &merged_blocks) {
-                    self.tombstones.entry(block.id).or_insert(self.now);
-                }
-            } else if inputs.is_empty() {
-                flushed_blocks.push(block.clone());
-            } else if !self.blocks.contains_key(&block.id) {
-                findings.skipped.push(block.id);
-            }
-        }
-        let merged_blocks: Vec<BlockEntry> = merged_blocks.into_iter().cloned().collect();
-        self.blocks.extend(merged_blocks.into_iter().map(|block| (block.id, block)));
-        Ok((flushed_blocks, present))
-    }
-
-    /// Removes blocks that are gone from the bucket. Those older than `kept_from` were removed by retention
-    /// and are no loss.
-    fn remove_missing_blocks(
-        &mut self,
-        present: &BTreeSet<BlockId>,
-        retained_since: Timestamp,
-        findings: &mut RecoveryFindings,
-    ) -> Result<(), CatalogRecoveryError> {
-        let gone: Vec<BlockEntry> =
-            self.blocks.values().filter(|block| !present.contains(&block.id)).cloned().collect();
-        for block in gone {
-            self.blocks.remove(&block.id);
-            self.tombstones.entry(block.id).or_insert(self.now);
-            if block.id.named_at() >= retained_since {
-                findings.missing.push(block.id);
-                self.record_block_gaps(&block, findings)?;
-            } else {
-                self.retention.record_purged(&block);
-            }
-        }
-        self.retention.purge_absent(present);
-        Ok(())
-    }
-
-    fn record_block_gaps(
-        &mut self,
-        block: &BlockEntry,
-        findings: &mut RecoveryFindings,
-    ) -> Result<(), CatalogRecoveryError> {
-        block.log_ranges().try_for_each(|rows| self.record_gap(rows.shard, rows.from, rows.to, findings))
-    }
-
-    fn record_gap(
-        &mut self,
-        shard: ShardId,
-        from: u64,
-        to: u64,
-        findings: &mut RecoveryFindings,
-    ) -> Result<(), CatalogRecoveryError> {
-        let seen = self.data_losses.len() + 1;
-        if self.check_data_loss_capacity(1).is_err() {
-            return Err(CatalogRecoveryError::TooMany {
-                resource: "gaps",
-                seen,
-                limit: MAX_DATA_LOSS_RECORDS,
-            });
-        }
-        self.push_data_loss(DataLoss::MissingBlocks { shard, from, to });
-        findings.gaps.push((shard, from, to));
-        Ok(())
-    }
-
-    /// Registers unlisted blocks of a shard. Up to the purge point of its log it selects the blocks that
-    /// cover the most entries, and after it one chain. Entries that neither the log nor a block holds become
-    /// a gap.
-    fn recover_block_chain(
-        &mut self,
-        id: ShardId,
-        candidates: Vec<BlockEntry>,
-        report: Option<&ShardReport>,
-        flushed_only: bool,
-        findings: &mut RecoveryFindings,
-    ) -> Result<(), CatalogRecoveryError> {
-        let Some(shard) = self.shards.get(&id) else { return Ok(()) };
-        let begin = shard.watermark;
-        let epoch = shard.epoch;
-        let known_end = match shard.phase {
-            ShardPhase::Sealed { last_index } => Some(last_index),
-            _ => None,
-        };
-        let end = report.and_then(|report| report.sealed).or(known_end).unwrap_or(u64::MAX);
-        // Ranges of merged blocks: everything before their ends was registered.
-        let merged = self.blocks.values().flat_map(BlockEntry::log_ranges);
-        let merged: Vec<ShardLogRange> = merged.filter(|rows| rows.shard == id && rows.to > begin).collect();
-        let registered = merged.iter().map(|rows| rows.to).max().unwrap_or(begin);
-        let flushed = report.map_or(begin, |report| report.flushed.min(end)).max(registered);
-        let mut candidates = candidates;
-        candidates.retain(|block| !self.blocks.contains_key(&block.id));
-        candidates.sort_unstable_by_key(|block| (block.to, block.from, block.id));
-        let fits = |block: &&BlockEntry, from: u64, to: u64| {
-            block.epoch == epoch && from <= block.from && block.from < block.to && block.to <= to
-        };
-        let below: Vec<&BlockEntry> = candidates.iter().filter(|block| fits(block, begin, flushed)).collect();
-        let mut chosen = best_disjoint_blocks(&below);
-        let mut watermark = flushed;
-        if !flushed_only {
-            let above: Vec<&BlockEntry> =
-                candidates.iter().filter(|block| fits(block, flushed, end)).collect();
-            let chain = best_chain(&above, flushed);
-            watermark = chain.last().map_or(flushed, |block| block.to);
-            chosen.extend(chain);
-        }
-        let chosen: Vec<BlockEntry> = chosen.into_iter().cloned().collect();
-        let mut held = merged;
-        held.extend(chosen.iter().flat_map(BlockEntry::log_ranges));
-        let mut position = begin;
-        for rows in ShardLogRange::join_adjacent(held) {
-            if rows.from > position {
-                self.record_gap(id, position, rows.from, findings)?;
-            }
-            position = rows.to;
-        }
-        if position < watermark {
-            self.record_gap(id, position, watermark, findings)?;
-        }
-        let is_chosen = |block: &BlockEntry| chosen.iter().any(|chosen| chosen.id == block.id);
-        findings.skipped.extend(candidates.iter().filter(|block| !is_chosen(block)).map(|block| block.id));
-        for block in chosen {
-            findings.reinstated.push(block.id);
-            self.blocks.insert(block.id, block);
-        }
-        if let Some(shard) = self.shards.get_mut(&id) {
-            shard.watermark = watermark;
-        }
-        Ok(())
     }
 
     /// Returns an error if a shard was copied completely and no report names its seal. If it were marked

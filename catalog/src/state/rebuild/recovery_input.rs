@@ -1,12 +1,13 @@
 //! Input and findings of a catalog rebuild.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_chassis::Timestamp;
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::SlotTable;
 
 use crate::block::{BlockEntry, BlockId};
+use crate::compaction::JobParts;
 use crate::state::{CatalogState, HandoffSource, ShardId};
 
 /// Description of a shard from one node's disk.
@@ -33,13 +34,27 @@ pub struct ShardReport {
     pub tables: Vec<SlotTable>,
 }
 
+/// Merged reports of the nodes, by shard.
+pub(in crate::state) type ShardReports = BTreeMap<ShardId, ShardReport>;
+
 /// Complete block in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketBlock {
     /// Entry from the block's own metadata.
     pub block: BlockEntry,
-    /// Blocks that it was merged from and replaces.
-    pub inputs: Vec<BlockId>,
+    /// Job that merged the block. Absent for a flushed block.
+    pub job: Option<JobSource>,
+}
+
+/// Job that merged a block, as each of its outputs describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSource {
+    /// Token of the job.
+    pub token: u64,
+    /// Ids of all blocks that the job writes.
+    pub outputs: Vec<BlockId>,
+    /// Parts that the job reads.
+    pub inputs: JobParts,
 }
 
 /// Remaining data from which the catalog is rebuilt.
@@ -64,7 +79,7 @@ pub struct RecoveryFindings {
     pub reinstated: Vec<BlockId>,
     /// Blocks of the snapshot that are gone from the bucket.
     pub missing: Vec<BlockId>,
-    /// Blocks that stay unregistered: they were never registered, or were replaced.
+    /// Blocks that stay unregistered: they were never registered, or their parts were merged.
     pub skipped: Vec<BlockId>,
     /// Shards that the snapshot did not contain.
     pub new_shards: Vec<ShardId>,

@@ -30,7 +30,7 @@ fn who_expects_something_else_changes_nothing() {
     assert_eq!(document(&mut state, Some("one"), None), changed);
     assert_eq!(document(&mut state, Some("two"), None), CommandResult::Changed(1));
     assert_eq!(document(&mut state, Some("two"), None), CommandResult::Changed(0));
-    assert!(state.documents.is_empty());
+    assert_eq!(state.documents.len(), 0);
 }
 
 #[test]

@@ -5,16 +5,16 @@ use super::*;
 #[test]
 fn log_entry_has_known_bytes() {
     let entry = CatalogLogEntry { time: NOW, command: CatalogCommand::RequestSeal { shard: 1 } };
-    assert_eq!(entry.encode(), br#"{"format":1,"time":0,"command":{"request_seal":{"shard":1}}}"#);
+    assert_eq!(entry.encode(), br#"{"format":2,"time":0,"command":{"request_seal":{"shard":1}}}"#);
     assert_eq!(CatalogLogEntry::decode(&entry.encode()).unwrap(), entry);
 }
 
 #[test]
 fn log_entry_of_other_format_is_rejected_by_name() {
-    for format in [0, 2] {
+    for format in [1, 3] {
         let bytes = format!(r#"{{"format":{format},"time":0,"command":{{"request_seal":{{"shard":1}}}}}}"#);
         let error = CatalogLogEntry::decode(bytes.as_bytes()).unwrap_err().to_string();
-        let expected = format!("catalog command has format {format}, this version reads format 1");
+        let expected = format!("catalog command has format {format}, this version reads format 2");
         assert!(error.starts_with(&expected), "{error}");
     }
 }
@@ -22,9 +22,9 @@ fn log_entry_of_other_format_is_rejected_by_name() {
 #[test]
 fn log_entry_with_unknown_content_is_rejected() {
     for bytes in [
-        r#"{"format":1,"time":0,"command":{"melt":{"shard":1}}}"#,
-        r#"{"format":1,"time":0,"command":{"request_seal":{"shard":1,"gently":true}}}"#,
-        r#"{"format":1,"time":0,"command":{"request_seal":{"shard":1}},"by":3}"#,
+        r#"{"format":2,"time":0,"command":{"melt":{"shard":1}}}"#,
+        r#"{"format":2,"time":0,"command":{"request_seal":{"shard":1,"gently":true}}}"#,
+        r#"{"format":2,"time":0,"command":{"request_seal":{"shard":1}},"by":3}"#,
         r#"{"format":"x","time":0,"command":{"request_seal":{"shard":1}}}"#,
         r#"{"request_seal":{"shard":1}}"#,
         "[]",

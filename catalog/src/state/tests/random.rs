@@ -21,7 +21,7 @@ pub(super) struct Drawn {
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     // Most of the time little time passes, else nothing would be registered in time.
     let minutes = prop_oneof![8 => -2i64..5, 1 => Just(24 * 60), 1 => Just(49 * 60)];
-    (0u8..79, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
+    (0u8..95, 0usize..64, 0u64..64, minutes).prop_map(|(kind, which, number, minutes)| Drawn {
         kind,
         which,
         number,
@@ -55,7 +55,7 @@ fn spans(offset: u64, count: u64) -> Vec<crate::TenantSpan> {
     let numbers = offset..offset + count;
     let span = |number: u64| {
         let tenant = format!("t{number}").parse().unwrap();
-        crate::TenantSpan { tenant, min_time: 5, max_time: 9, profiles: 1 }
+        crate::TenantSpan { tenant, ..super::span() }
     };
     numbers.map(span).collect()
 }
@@ -69,6 +69,10 @@ fn staged(state: &CatalogState, block: &BlockEntry, number: u64) -> (BlockEntry,
         }
         _ => (block, number % 5),
     }
+}
+
+fn part_of(block: BlockId) -> crate::PartId {
+    crate::PartId { block, tenant: TenantId::anonymous() }
 }
 
 impl Drawn {
@@ -92,22 +96,60 @@ impl Drawn {
         state.blocks().take(1).map(|block| block.id).chain([next]).collect()
     }
 
-    /// Of two blocks, of which the first may be gone already.
-    fn replace(&self, state: &CatalogState) -> CatalogCommand {
+    /// Parts of two blocks, of which the first may be gone already.
+    fn claim(&self, state: &CatalogState) -> CatalogCommand {
         let all: Vec<BlockEntry> = state.blocks().cloned().collect();
-        let inputs: Vec<BlockEntry> =
-            all.iter().skip(self.which % (all.len() + 1)).take(2).cloned().collect();
-        let mut names: Vec<BlockId> = inputs.iter().map(|input| input.id).collect();
+        let chosen = all.iter().skip(self.which % (all.len() + 1)).take(1 + self.number as usize % 2);
+        let mut parts = JobParts::from_entries(chosen);
         if self.number.is_multiple_of(8) {
-            names.extend(state.tombstones().map(|(id, _)| id).next());
+            parts = parts.iter().chain(state.tombstones().map(|(id, _)| part_of(id)).next()).collect();
         }
+        CatalogCommand::ClaimParts { worker: self.number % 3, parts }
+    }
+
+    /// The token of some claim, or one that is finished or was never given.
+    fn token(&self, state: &CatalogState) -> u64 {
+        let compaction = &state.compaction;
+        let tokens: Vec<u64> = compaction.claims.keys().chain(compaction.finished.keys()).copied().collect();
+        tokens.get(self.which % (tokens.len() + 1)).copied().unwrap_or(self.number)
+    }
+
+    fn finish(&self, state: &CatalogState) -> CatalogCommand {
+        let token = self.token(state);
+        let parts = state.compaction.claims.get(&token).map(|claim| claim.parts.clone()).unwrap_or_default();
+        let inputs = jobs::claimed_inputs(state, &parts);
         let name = (state.now.millis().max(0) as u128) << 80 | u128::from(100 + self.number);
-        let mut outputs =
-            if inputs.is_empty() { Vec::new() } else { replace::merged(&inputs, name..name + 1, false) };
+        let apart = self.number.is_multiple_of(2);
+        let mut outputs = match inputs.is_empty() {
+            true => Vec::new(),
+            false => jobs::merged(&inputs, name..name + 9, apart, token),
+        };
         if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(9)) {
-            output.samples += 1;
+            output.tenants[0].profiles += 1;
         }
-        CatalogCommand::ReplaceBlocks { inputs: names, outputs }
+        if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(11)) {
+            output.lost += 1;
+        }
+        CatalogCommand::FinishJob { token, outputs, dropped: Vec::new() }
+    }
+
+    fn of_jobs(&self, state: &CatalogState) -> CatalogCommand {
+        let token = self.token(state);
+        match self.kind {
+            66..=68 | 81..=84 => self.finish(state),
+            85..=88 => self.claim(state),
+            89 => CatalogCommand::RenewLeases { worker: self.number % 3, tokens: vec![token, self.number] },
+            90..=91 => CatalogCommand::FailJob {
+                token,
+                reason: "out of memory".to_owned(),
+                culprit: state.blocks().next().filter(|_| self.number < 9).map(|block| part_of(block.id)),
+            },
+            92 => CatalogCommand::RetryParts { parts: Vec::new() },
+            93 => CatalogCommand::PauseCompaction { paused: self.number.is_multiple_of(9) },
+            _ => CatalogCommand::RecordRemovedObjects {
+                blocks: state.tombstones().map(|(block, _)| block).take(3).collect(),
+            },
+        }
     }
 
     fn remove_by_age(&self, state: &CatalogState) -> CatalogCommand {
@@ -214,7 +256,7 @@ impl Drawn {
             },
             60 => CatalogCommand::CloseGap { shard, from: number % 9, to: number % 9 + 1 },
             61 => CatalogCommand::RecordDataLoss { loss: DataLoss::ForgottenIds { shard, to: number } },
-            62..=63 => CatalogCommand::TombstoneBlocks { blocks: self.tombstones(state) },
+            62..=63 => CatalogCommand::TombstoneBlocks { blocks: self.tombstones(state), tenant: None },
             64..=65 => CatalogCommand::PutTenantDocument {
                 tenant: TenantId::anonymous(),
                 name: (number % 3).to_string(),
@@ -224,7 +266,7 @@ impl Drawn {
                     .map(|document| document.text),
                 text: (!number.is_multiple_of(5)).then(|| number.to_string()),
             },
-            66..=68 => self.replace(state),
+            66..=68 | 81..=94 => self.of_jobs(state),
             69..=72 => self.remove_by_age(state),
             73..=78 => self.stage(state),
             _ if number.is_multiple_of(2) => CatalogCommand::ClearDataLoss { before: state.now.minus(HOUR) },
@@ -360,6 +402,52 @@ proptest! {
     }
 }
 
+/// Phases, results and refusals that random commands have to reach.
+const EXPECTED_EVENTS: [&str; 42] = [
+    "Opening",
+    "Open",
+    "Sealing",
+    "Sealed",
+    "Lost",
+    "Retired",
+    "2 tables",
+    "Replaced",
+    "WatermarkMismatch",
+    "PastSeal",
+    "Tombstoned",
+    "UnknownShard",
+    "NotInGap",
+    "PartNotListed",
+    "PartClaimed",
+    "InvalidJobParts",
+    "CompactionPaused",
+    "ClaimEnded",
+    "OutputMismatch",
+    "RowsNotConserved",
+    "Claimed",
+    "EmptyRange",
+    "Staged",
+    "StagedTenantsMismatch",
+    "WrongPhase",
+    "SlotTaken",
+    "TooFewZones",
+    "NoSuccessor",
+    "HasSuccessor",
+    "HandoffSourceMismatch",
+    "HandoffUnfinished",
+    "MissingFence",
+    "ReconciledWithWrongShard",
+    "UnregisteredRows",
+    "TablePending",
+    "ShardLost",
+    "TableVersionMismatch",
+    "TableTooEarly",
+    "SlotWithoutShard",
+    "TableNotPending",
+    "DocumentChanged",
+    "FencesMissing",
+];
+
 /// The draws reach what they are for.
 #[test]
 fn random_commands_reach_every_phase() {
@@ -373,9 +461,11 @@ fn random_commands_reach_every_phase() {
         let (mut state, mut at) = (begun(), NOW.plus(HOUR));
         for drawn in draws {
             at = Timestamp::from_nanos(at.nanos() + drawn.minutes * 60 * 1_000_000_000);
-            if let CommandResult::Refused(refused) = state.apply(at, drawn.command(&state)) {
-                *seen.entry(kind(&format!("{refused:?}"))).or_default() += 1;
-            }
+            let result = match state.apply(at, drawn.command(&state)) {
+                CommandResult::Refused(refused) => format!("{refused:?}"),
+                result => format!("{result:?}"),
+            };
+            *seen.entry(kind(&result)).or_default() += 1;
             for shard in state.shards.values() {
                 *seen.entry(kind(&format!("{:?}", shard.phase))).or_default() += 1;
             }
@@ -390,45 +480,7 @@ fn random_commands_reach_every_phase() {
             *seen.entry(format!("{tables} tables")).or_default() += 1;
         }
     }
-    for expected in [
-        "Opening",
-        "Open",
-        "Sealing",
-        "Sealed",
-        "Lost",
-        "Retired",
-        "2 tables",
-        "Replaced",
-        "WatermarkMismatch",
-        "PastSeal",
-        "Tombstoned",
-        "UnknownShard",
-        "NotInGap",
-        "NotListed",
-        "ReplacementMismatch",
-        "ReplacementSize",
-        "EmptyRange",
-        "Staged",
-        "StagedTenantsMismatch",
-        "WrongPhase",
-        "SlotTaken",
-        "TooFewZones",
-        "NoSuccessor",
-        "HasSuccessor",
-        "HandoffSourceMismatch",
-        "HandoffUnfinished",
-        "MissingFence",
-        "ReconciledWithWrongShard",
-        "UnregisteredRows",
-        "TablePending",
-        "ShardLost",
-        "TableVersionMismatch",
-        "TableTooEarly",
-        "SlotWithoutShard",
-        "TableNotPending",
-        "DocumentChanged",
-        "FencesMissing",
-    ] {
+    for expected in EXPECTED_EVENTS {
         assert!(seen.contains_key(expected), "{expected} not in {seen:?}");
     }
 }

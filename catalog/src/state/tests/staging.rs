@@ -1,6 +1,6 @@
 //! Blocks with more tenants than one command names.
 
-use crate::{Catalog, InMemoryCatalog, MAX_TENANTS_PER_COMMAND, TenantSpan};
+use crate::{Catalog, InMemoryCatalog, MAX_TENANTS_PER_COMMAND};
 use athanor_chassis::Clock;
 
 use super::*;
@@ -10,8 +10,7 @@ fn name(number: usize) -> TenantId {
 }
 
 fn spans(numbers: std::ops::Range<usize>) -> Vec<TenantSpan> {
-    let span = |number| TenantSpan { tenant: name(number), min_time: 5, max_time: 9, profiles: 1 };
-    numbers.map(span).collect()
+    numbers.map(|number| TenantSpan { tenant: name(number), ..span() }).collect()
 }
 
 fn stage(state: &mut CatalogState, number: u128, offset: u64, tenants: Vec<TenantSpan>) -> CommandResult {
@@ -64,7 +63,10 @@ fn staged_tenants_end_with_their_block() {
         register_staged_block(&mut state, number, 4),
         CommandResult::Refused(CommandError::StagedTenantsMismatch { .. })
     ));
-    state.apply(NOW, CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number + 1)] });
+    state.apply(
+        NOW,
+        CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(number + 1)], tenant: None },
+    );
     assert!(state.staged.is_empty());
     let tombstones = CommandError::Tombstoned(BlockId::from_number(number + 1));
     assert_eq!(stage(&mut state, number + 1, 0, spans(0..3)), CommandResult::Refused(tombstones));
@@ -97,6 +99,9 @@ fn largest_part_fits_into_a_command() {
         min_time: i64::MIN,
         max_time: i64::MIN,
         profiles: u64::MAX,
+        samples: u64::MAX,
+        sum: Some(u64::MAX),
+        newest_arrival: Timestamp::from_nanos(i64::MIN),
     };
     let tenants = (0..MAX_TENANTS_PER_COMMAND).map(span).collect();
     let block = BlockId::from_number(u128::MAX);

@@ -123,7 +123,7 @@ impl ClusterPlan {
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "push to   {}\nquery     {}\npages     /members and /shards of each process\nfolder    {}: settings, data and log of each process\n\
+            "push to   {}\nquery     {}\npages     /members, /shards and /compaction of each process\nfolder    {}: settings, data and log of each process\n\
              Ctrl-C stops all processes. Restart a killed one with athanor serve --config FOLDER/NAME/athanor.yaml\n",
             of("distributor"),
             of("querier"),
@@ -183,9 +183,10 @@ fn settings(args: &DevClusterArgs, folder: &Path, node: &PlannedNode, zone: &str
     )
 }
 
-/// Returns the roles of a process. Queriers are store-gateways as well, so the three share the blocks.
+/// Returns the roles of a process. Queriers are store-gateways as well, so the three share the blocks. They also
+/// merge blocks.
 fn target(role: &'static str) -> &'static str {
-    if role == "querier" { "querier,store-gateway" } else { role }
+    if role == "querier" { "compactor,querier,store-gateway" } else { role }
 }
 
 /// Returns the settings that accept profiles of any age, if requested.

@@ -391,6 +391,7 @@ impl Machine {
             state: Arc::clone(state) as _,
             // What is found in blocks is no promise: a machine that begins anew finds it again.
             cache: None,
+            scratch: Arc::new(athanor_compactor::MemoryScratch),
             activity: None,
             pump: CommitMode::Inline,
             store,

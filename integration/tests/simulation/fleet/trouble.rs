@@ -68,6 +68,7 @@ impl Fleet {
             random: random.split(),
             cluster: ID.to_owned(),
             written: Arc::new(random.next_u64().into()),
+            gives_up_claims: random.next_below(2) == 0,
         };
         drop(roles);
         let round = compactor.compact_once().await;

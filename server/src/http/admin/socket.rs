@@ -4,6 +4,7 @@
 //! commands are POST.
 
 mod cluster;
+mod compaction;
 mod quarantine;
 mod ranking;
 mod retention;
@@ -78,7 +79,7 @@ pub fn serve(data: &Path, state: AdminState, clock: Clock, tasks: &TaskGroup) ->
         let state = Arc::new(state);
         let routes = quarantine::routes(Router::new().route("/flush", flush), &state);
         let routes = retention::routes(cluster::routes(routes, &state), &state);
-        tenants::routes(routes, &state)
+        tenants::routes(compaction::routes(routes, &state), &state)
     };
     let token = tasks.shutdown_token();
     let inner = tasks.clone();

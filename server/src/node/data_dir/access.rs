@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use athanor_chassis::observability::process;
 
 /// Subfolders of a data folder.
-const DATA_DIR_FOLDERS: [&str; 5] = ["wal", "state", "cache", "activity", "bucket"];
+const DATA_DIR_FOLDERS: [&str; 6] = ["wal", "state", "cache", "activity", "bucket", super::SCRATCH_FOLDER];
 /// Files of a data folder, and the folder that a new file system contains.
 const DATA_DIR_FILES: [&str; 3] =
     ["abort-marker", crate::http::admin::socket::ADMIN_SOCKET_FILE, "lost+found"];

@@ -65,12 +65,6 @@ pub(super) const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
         |retention, samples| samples.add(retention.condemned),
     ),
     MetricFamily::counter(
-        "athanor_retention_deleted_blocks_total",
-        "Number of removed blocks with all objects deleted from the bucket by this node",
-        &[],
-        |retention, samples| samples.add(retention.deleted),
-    ),
-    MetricFamily::counter(
         "athanor_retention_run_failures_total",
         "Number of failed runs of the retention worker, which are retried",
         &[],

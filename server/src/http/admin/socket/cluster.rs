@@ -135,8 +135,10 @@ async fn change(state: &AdminState, command: CatalogCommand) -> Result<Value, St
     match state.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
         CommandResult::Refused(refused) => Err(Status::new(ErrorCode::Conflict, refused.to_string())),
         CommandResult::Changed(count) => Ok(json!({ "changed": count })),
-        CommandResult::Shard(_) | CommandResult::Registered(_) | CommandResult::Staged(_) => {
-            Ok(json!({ "changed": 1 }))
-        }
+        CommandResult::Shard(_)
+        | CommandResult::Registered(_)
+        | CommandResult::Staged(_)
+        | CommandResult::Claimed(_)
+        | CommandResult::FailureLimit(_) => Ok(json!({ "changed": 1 })),
     }
 }

@@ -94,7 +94,8 @@ async fn confirm_clock(state: &AdminState) -> Result<Value, Status> {
     Ok(json!({ "catalog_time": time.to_string() }))
 }
 
-async fn changed(state: &AdminState, command: CatalogCommand) -> Result<usize, Status> {
+/// Proposes a command and returns the number of its changes.
+pub(super) async fn changed(state: &AdminState, command: CatalogCommand) -> Result<usize, Status> {
     match state.overview.client.propose(command).await.map_err(|error| Status::from_error(&error))? {
         CommandResult::Changed(count) => Ok(count),
         CommandResult::Refused(refused) => Err(Status::new(ErrorCode::Conflict, refused.to_string())),

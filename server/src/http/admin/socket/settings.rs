@@ -57,7 +57,9 @@ pub(super) async fn delete(
             CommandResult::Changed(_)
             | CommandResult::Shard(_)
             | CommandResult::Registered(_)
-            | CommandResult::Staged(_) => deleted += 1,
+            | CommandResult::Staged(_)
+            | CommandResult::Claimed(_)
+            | CommandResult::FailureLimit(_) => deleted += 1,
         }
     }
     Ok(json!({ "deleted": deleted }))

@@ -68,19 +68,19 @@ pub(super) fn routes(router: Router, state: &Arc<AdminState>) -> Router {
 }
 
 /// Parameters of a request, by name.
-struct RequestParameters(BTreeMap<String, String>);
+pub(super) struct RequestParameters(BTreeMap<String, String>);
 
 impl RequestParameters {
-    fn read(query: Option<String>) -> Self {
+    pub(super) fn read(query: Option<String>) -> Self {
         let query = query.unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
-    fn get(&self, name: &str) -> Option<&str> {
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    fn optional_tenant(&self) -> Result<Option<TenantId>, Status> {
+    pub(super) fn optional_tenant(&self) -> Result<Option<TenantId>, Status> {
         let parsed = self.get("tenant").map(str::parse::<TenantId>).transpose();
         parsed.map_err(|error| Status::from_error(&error))
     }

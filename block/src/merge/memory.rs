@@ -1,0 +1,165 @@
+//! Estimate of a merge's memory, so that a job that is too large is split before it starts.
+
+use std::collections::BTreeSet;
+
+use crate::format::columns::{GROUP_TEXT_BYTES, MAX_ROWS_PER_GROUP};
+use crate::format::error::BlockError;
+use crate::format::meta::{
+    FUNCTIONS_FILE, FileMeta, MAPPINGS_FILE, MAX_ROWS_PER_PAGE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+};
+use crate::merge::MergeSource;
+use crate::merge::input::READ_AHEAD_ROWS;
+use crate::merge::plan::parts_by_tenant;
+use crate::reader::profile_stream::PROFILE_BATCH_ROWS;
+use crate::reader::read::TenantBlock;
+use crate::reader::timestamps::MAX_TIMESTAMPS_PER_GROUP;
+
+/// Memory of a merge of few rows: contexts of compression, and small tables.
+const BASE_BYTES: u64 = 6 << 20;
+/// Assumed ratio of decompressed to compressed bytes of a file with an unknown footer.
+const TEXT_EXPANSION: u64 = 8;
+/// Memory of parsed footers relative to their bytes.
+const FOOTER_EXPANSION: u64 = 4;
+/// Assumed length of an unknown footer.
+const UNKNOWN_FOOTER_BYTES: u64 = 16 << 10;
+
+/// Memory of one profile in the plan: a bit, its ID prefix in a grown list, and the sets of duplicate IDs.
+const PLANNED_PROFILE_BYTES: u64 = 24;
+/// Memory of one profile in a row group of the output: columns in grown lists, and the allocation of its ID.
+const WRITTEN_PROFILE_BYTES: u64 = 128;
+/// Memory of one profile in a page of an input and of its decompression.
+const PAGED_PROFILE_BYTES: u64 = 64;
+/// Memory of one profile in a decoded batch of an input.
+const DECODED_PROFILE_BYTES: u64 = 160;
+/// Memory of one sample in a row group of the output, and of its encoded pages.
+const WRITTEN_SAMPLE_BYTES: u64 = 28;
+/// Additional memory of one sample with a span context, in a row group and in its columns.
+const WRITTEN_SPAN_BYTES: u64 = 112;
+/// Memory of one timestamp in a row group of the output, with its levels and in grown lists.
+const WRITTEN_TIMESTAMP_BYTES: u64 = 32;
+/// Memory of one sample in a page of an input and of its decompression.
+const PAGED_SAMPLE_BYTES: u64 = 16;
+/// Memory of one sample in a decoded batch of an input.
+const DECODED_SAMPLE_BYTES: u64 = 16;
+/// Upper bound of the dictionary of sample values in one input.
+const MAX_VALUE_DICTIONARY_BYTES: u64 = 1 << 20;
+/// Memory of one row of the roll-up of the output, in grown lists and encoded pages.
+const ROLLUP_ROW_BYTES: u64 = 40;
+
+/// Memory of one series without its texts: in the plan, as read, and as written.
+const SERIES_BYTES: u64 = 600;
+/// Memory of one stack: in the dictionary, its numbers and its sums.
+const STACK_BYTES: u64 = 110;
+/// Memory of one node of the stack tree: in the dictionary, as read, and as written.
+const NODE_BYTES: u64 = 70;
+/// Memory of one location: in the dictionary, as read, and as written.
+const LOCATION_BYTES: u64 = 180;
+/// Memory of one function without its texts: in the dictionary, as read, and as written.
+const FUNCTION_BYTES: u64 = 280;
+/// Memory of one mapping without its texts.
+const MAPPING_BYTES: u64 = 200;
+
+/// Counts of one tenant's parts in all inputs.
+#[derive(Default)]
+struct TenantCounts {
+    profiles: u64,
+    samples: u64,
+    names: u64,
+    /// Buffers of all inputs.
+    buffers: u64,
+    timestamps: u64,
+    has_spans: bool,
+}
+
+/// Returns an upper estimate of the memory of a merge in bytes, from the metadata of the blocks alone: names,
+/// profile headers, IDs and buffers. Names of several inputs count several times, because metadata does not show
+/// which are equal. None of `tenants` selects all of them.
+pub fn estimate_merge_memory(
+    sources: &[MergeSource],
+    tenants: Option<&BTreeSet<String>>,
+) -> Result<u64, BlockError> {
+    let parts = parts_by_tenant(sources, tenants);
+    let mut planned = 0;
+    let mut largest = 0;
+    for parts in parts.values() {
+        let mut counts = TenantCounts::default();
+        for location in parts {
+            counts.add(&sources[location.input].block.tenant_block_at(location.tenant))?;
+        }
+        planned += counts.profiles.div_ceil(8);
+        largest = largest.max(counts.memory());
+    }
+    let files = sources.iter().flat_map(|source| source.block.meta().files.values());
+    let footers: u64 = files.map(estimate_footer_bytes).sum();
+    Ok(BASE_BYTES + FOOTER_EXPANSION * footers + planned + largest)
+}
+
+impl TenantCounts {
+    fn add(&mut self, part: &TenantBlock<'_>) -> Result<(), BlockError> {
+        let TenantMeta { series, profiles, samples, nodes, stacks, .. } = *part.meta;
+        let TenantMeta { locations, functions, mappings, .. } = *part.meta;
+        let texts = [SERIES_FILE, FUNCTIONS_FILE, MAPPINGS_FILE].map(|file| estimate_text(part, file));
+        for text in texts {
+            let text = text?;
+            self.names += 2 * text + 3 * text.min(GROUP_TEXT_BYTES as u64);
+        }
+        self.names += u64::from(series.1) * SERIES_BYTES
+            + u64::from(stacks) * STACK_BYTES
+            + u64::from(nodes.1) * NODE_BYTES
+            + u64::from(locations.1) * LOCATION_BYTES
+            + u64::from(functions.1) * FUNCTION_BYTES
+            + u64::from(mappings.1) * MAPPING_BYTES;
+        let profiles = u64::from(profiles.1);
+        self.profiles += profiles;
+        self.samples += samples;
+        let up_to = |rows: u64, most: usize| rows.min(most as u64);
+        self.buffers += up_to(profiles, MAX_ROWS_PER_PAGE) * PAGED_PROFILE_BYTES
+            + up_to(profiles, PROFILE_BATCH_ROWS) * DECODED_PROFILE_BYTES
+            + up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
+            + up_to(samples, READ_AHEAD_ROWS) * DECODED_SAMPLE_BYTES
+            + (samples * size_of::<i64>() as u64).min(MAX_VALUE_DICTIONARY_BYTES);
+        if has_known_tail(part, SAMPLES_FILE)? {
+            self.add_optional_columns(part)?;
+        }
+        Ok(())
+    }
+
+    fn add_optional_columns(&mut self, part: &TenantBlock<'_>) -> Result<(), BlockError> {
+        let table = part.block.open_table(SAMPLES_FILE)?;
+        let columns = table.columns();
+        self.has_spans |= columns.requests.is_any();
+        if let Some(column) = columns.timestamps_index() {
+            let groups = part.row_groups(SAMPLES_FILE).range();
+            self.timestamps += groups.map(|group| table.values(group, column)).sum::<u64>();
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> u64 {
+        let of_sample = WRITTEN_SAMPLE_BYTES + if self.has_spans { WRITTEN_SPAN_BYTES } else { 0 };
+        let rows = self.samples.min(MAX_ROWS_PER_GROUP as u64);
+        self.names
+            + self.buffers
+            + self.profiles * PLANNED_PROFILE_BYTES
+            + self.profiles.min(MAX_ROWS_PER_GROUP as u64) * WRITTEN_PROFILE_BYTES
+            + rows * (of_sample + ROLLUP_ROW_BYTES)
+            + self.timestamps.min(MAX_TIMESTAMPS_PER_GROUP as u64) * WRITTEN_TIMESTAMP_BYTES
+    }
+}
+
+fn estimate_footer_bytes(file: &FileMeta) -> u64 {
+    if file.tail_bytes == 0 { UNKNOWN_FOOTER_BYTES.min(file.bytes) } else { file.tail_bytes }
+}
+
+/// Returns whether `meta.json` holds the footer of a file.
+fn has_known_tail(part: &TenantBlock<'_>, file: &str) -> Result<bool, BlockError> {
+    Ok(!part.block.meta().file(file)?.tail.is_empty())
+}
+
+/// Returns the decompressed bytes of a part's rows in a file of texts.
+fn estimate_text(part: &TenantBlock<'_>, file: &'static str) -> Result<u64, BlockError> {
+    if has_known_tail(part, file)? {
+        return Ok(part.block.open_table(file)?.group_range(part.row_groups(file))?.1);
+    }
+    Ok(part.block.meta().file(file)?.bytes.saturating_mul(TEXT_EXPANSION))
+}

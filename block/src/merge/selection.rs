@@ -1,0 +1,150 @@
+//! Selection of rows for a merge: a window of profile time and a partition of the series.
+
+use athanor_profile::encoding::hash::{ContentHash, hash_bytes};
+use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+
+/// Returns the end of the window that contains a time. Windows of width `w` are `(b − w, b]` with `b` a multiple
+/// of `w` since the Unix epoch, so a profile at a full minute belongs to the minute that it ends. Each time is in
+/// exactly one window [INV-20]. The first and
+/// the last window are limited by the range of `i64`, and the first one includes `i64::MIN`. A width below 1
+/// counts as 1.
+pub fn window_end(time: i64, width: i64) -> i64 {
+    let width = width.max(1);
+    let past = time.rem_euclid(width);
+    if past == 0 && time > i64::MIN { time } else { time.saturating_add(width - past) }
+}
+
+/// Rows that a merge writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowSelection {
+    /// Time before the first selected one in Unix nanoseconds. `i64::MIN` selects from the earliest time on.
+    pub after: i64,
+    /// Last selected time in Unix nanoseconds.
+    pub until: i64,
+    /// Series to select. None for all.
+    pub series: Option<SeriesPartition>,
+}
+
+impl Default for RowSelection {
+    fn default() -> Self {
+        RowSelection { after: i64::MIN, until: i64::MAX, series: None }
+    }
+}
+
+impl RowSelection {
+    /// Returns the selection of all rows of the window with an end from [`window_end`].
+    pub fn from_window_end(end: i64, width: i64) -> Self {
+        let width = width.max(1);
+        let past = end.rem_euclid(width);
+        let after = end.saturating_sub(if past == 0 { width } else { past });
+        RowSelection { after, until: end, series: None }
+    }
+
+    /// Returns whether the time is selected.
+    pub fn has_time(&self, time: i64) -> bool {
+        (time > self.after || self.after == i64::MIN) && time <= self.until
+    }
+}
+
+/// Position of a series in the order by which large windows are split: its service. All series of a service stay
+/// together, because a profile may have records in several of them, and queries add these up in one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesKey {
+    service: ContentHash,
+}
+
+impl SeriesKey {
+    /// Hashes the service.
+    pub fn from_series(series: &ProfileSeries) -> Self {
+        SeriesKey { service: hash_bytes(series.service().as_bytes()) }
+    }
+}
+
+/// Consecutive series in the order of [`SeriesKey`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SeriesPartition {
+    /// Key before the first series. None for no bound.
+    pub after: Option<SeriesKey>,
+    /// Key of the last series. None for no bound.
+    pub until: Option<SeriesKey>,
+}
+
+impl SeriesPartition {
+    /// Returns whether the series with this key belongs to the partition.
+    pub fn contains(&self, key: SeriesKey) -> bool {
+        self.after.is_none_or(|after| key > after) && self.until.is_none_or(|until| key <= until)
+    }
+}
+
+/// Counts of rows, and the sum of their values modulo 2^64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowTotals {
+    /// Number of profiles.
+    pub profiles: u64,
+    /// Number of their sample rows.
+    pub samples: u64,
+    /// Sum of their values, modulo 2^64.
+    pub sum: u64,
+}
+
+impl RowTotals {
+    /// Adds other rows.
+    pub fn add(&mut self, other: RowTotals) {
+        self.profiles += other.profiles;
+        self.samples += other.samples;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
+    /// Adds one profile with the sum of its values.
+    pub(crate) fn add_profile(&mut self, profile: &ProfileRow, total: i64) {
+        self.add(RowTotals { profiles: 1, samples: u64::from(profile.samples), sum: total as u64 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn time() -> impl Strategy<Value = i64> {
+        prop_oneof![any::<i64>(), -20i64..20, i64::MIN..i64::MIN + 20, i64::MAX - 20..=i64::MAX]
+    }
+
+    proptest! {
+        #[test]
+        fn each_time_belongs_to_its_window_alone(
+            time in time(), other in time(), width in prop_oneof![1i64..20, 1i64..i64::MAX, Just(1 << 62)],
+        ) {
+            let end = window_end(time, width);
+            let window = RowSelection::from_window_end(end, width);
+            prop_assert!(window.has_time(time));
+            prop_assert_eq!(window.has_time(other), window_end(other, width) == end);
+            let exact = i128::from(time).div_euclid(width.into()) + i128::from(time % width != 0);
+            let exact = (exact * i128::from(width)).min(i64::MAX.into());
+            prop_assert!(i128::from(end) == exact || time == i64::MIN);
+        }
+    }
+
+    #[test]
+    fn profile_at_a_boundary_belongs_to_the_window_that_ends_there() {
+        assert_eq!(
+            [-11, -10, -9, 0, 1, 10, 11].map(|time| window_end(time, 10)),
+            [-10, -10, 0, 0, 10, 10, 20]
+        );
+        assert_eq!(window_end(i64::MAX, 10), i64::MAX);
+        assert!(RowSelection::default().has_time(i64::MIN));
+        assert_eq!(
+            RowSelection::from_window_end(20, 10),
+            RowSelection { after: 10, until: 20, series: None }
+        );
+    }
+
+    #[test]
+    fn partitions_are_bounded_by_keys() {
+        let key = |service| SeriesKey { service };
+        let partition = SeriesPartition { after: Some(key(1)), until: Some(key(3)) };
+        assert_eq!([1, 2, 3, 4].map(|service| partition.contains(key(service))), [false, true, true, false]);
+        assert!(SeriesPartition::default().contains(key(0)));
+    }
+}

@@ -1,0 +1,141 @@
+//! Merge of one tenant's parts into a part of the output.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Range;
+
+use athanor_profile::Dictionary;
+use athanor_profile::data_model::symbols::NO_ENTRY;
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::ProfileSeries;
+use parquet::data_type::Int32Type;
+
+use crate::format::error::BlockError;
+use crate::format::meta::{IdRange, SAMPLES_FILE};
+use crate::format::sample_rows::ProfileRows;
+use crate::merge::input::{MergeInput, TenantInput};
+use crate::reader::profile_stream::{ProfileStream, StoredProfile};
+use crate::reader::read::local_id;
+use crate::writer::write::BlockWriter;
+
+/// Series of the output, and for each input the index of its series. Series without rows have no index.
+struct OutputSeries {
+    all: Vec<ProfileSeries>,
+    of_inputs: Vec<Vec<u32>>,
+}
+
+/// Heap entry: order of an input's next profile, and the input. The least comes first.
+type MergeHeapEntry = Reverse<((u32, i64, ContentHash), usize)>;
+
+/// Writes the selected rows of a tenant. Inputs are in order of arrival.
+pub(crate) fn merge_tenant(
+    writer: &mut BlockWriter<'_>,
+    tenant: &str,
+    newest_arrival: u64,
+    inputs: &[TenantInput<'_>],
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), BlockError> {
+    let OutputSeries { all: series, of_inputs: series_of_inputs } = OutputSeries::read(inputs)?;
+    let mut dictionary = Dictionary::default();
+    let mut popularity: Vec<u64> = Vec::new();
+    let mut of_leaf = Vec::new();
+    let mut stacks_of_inputs = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let rows = input.count_rows_by_stack()?;
+        let stacks = input.part.intern_names(&mut dictionary, &mut of_leaf, |stack| rows[stack] > 0)?;
+        popularity.resize(dictionary.stacks.len(), 0);
+        for (&stack, &count) in stacks.iter().zip(&rows).filter(|(stack, _)| **stack != NO_ENTRY) {
+            popularity[stack as usize] += count;
+        }
+        stacks_of_inputs.push(stacks);
+    }
+    let mut out = writer.begin_tenant(tenant, &series, &dictionary, &popularity)?;
+    out.set_newest_arrival(newest_arrival);
+    drop((dictionary, popularity, of_leaf));
+    let mut open = Vec::with_capacity(inputs.len());
+    for ((input, mut stacks), series) in inputs.iter().zip(stacks_of_inputs).zip(series_of_inputs) {
+        let numbered = stacks.iter_mut().filter(|stack| **stack != NO_ENTRY);
+        numbered.for_each(|stack| *stack = out.stack_number(*stack));
+        open.push(MergeInput::open(input, stacks, series)?);
+    }
+    let mut next: BinaryHeap<MergeHeapEntry> =
+        open.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.next_order()?, at)))).collect();
+    let mut of_profile = ProfileRows::default();
+    while let Some(Reverse((_, at))) = next.pop() {
+        let input = &mut open[at];
+        let profile = input.take_profile(&mut of_profile)?;
+        progress(of_profile.rows.len() as u64);
+        out.add_profile(profile, &mut of_profile)?;
+        if let Some(order) = input.next_order() {
+            next.push(Reverse((order, at)));
+        }
+    }
+    out.finish()
+}
+
+impl OutputSeries {
+    fn read(inputs: &[TenantInput<'_>]) -> Result<Self, BlockError> {
+        let mut places: BTreeMap<ProfileSeries, u32> = BTreeMap::new();
+        let mut used_of_inputs = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            let all = input.part.read_series()?.into_iter().enumerate();
+            let used: Vec<Option<ProfileSeries>> =
+                all.map(|(place, series)| input.rows.has_series(place).then_some(series)).collect();
+            places.extend(used.iter().flatten().map(|series| (series.clone(), 0)));
+            used_of_inputs.push(used);
+        }
+        (0u32..).zip(places.values_mut()).for_each(|(next, place)| *place = next);
+        let place =
+            |series: &Option<ProfileSeries>| series.as_ref().map_or(NO_ENTRY, |series| places[series]);
+        let of_inputs = used_of_inputs.iter().map(|used| used.iter().map(place).collect()).collect();
+        Ok(OutputSeries { of_inputs, all: places.into_keys().collect() })
+    }
+}
+
+impl TenantInput<'_> {
+    /// Returns the number of selected rows of each stack. For whole series the roll-up has them, else the
+    /// stacks of the selected rows are read.
+    fn count_rows_by_stack(&self) -> Result<Vec<u64>, BlockError> {
+        let mut counts = vec![0u64; self.part.meta.stacks as usize];
+        if self.rows.has_whole_series() {
+            self.part.for_each_rollup_group(|rollup| {
+                let rows = rollup.series.iter().zip(&rollup.stack).zip(&rollup.samples);
+                for ((&series, &stack), &samples) in rows {
+                    if self.rows.has_series(series as usize) {
+                        counts[stack as usize] += u64::from(samples);
+                    }
+                }
+            })?;
+            return Ok(counts);
+        }
+        let table = self.part.samples_table()?;
+        let stacks = IdRange(self.part.meta.nodes.0, self.part.meta.stacks);
+        for (group, ranges) in self.part.plan_scan(&table, &self.sample_ranges()?)? {
+            self.part.check_cancelled()?;
+            for stack in table.read_column_rows::<Int32Type>(group, 1, &ranges)? {
+                counts[local_id(SAMPLES_FILE, stack, stacks)? as usize] += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Returns the rows of `samples.parquet`, relative to the part, of the selected profiles.
+    fn sample_ranges(&self) -> Result<Vec<Range<u64>>, BlockError> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut profiles = ProfileStream::open(&self.part)?;
+        let mut place = 0;
+        let mut start = 0;
+        while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
+            let end = start + u64::from(row.samples);
+            if self.rows.contains(place) {
+                match ranges.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => ranges.push(start..end),
+                }
+            }
+            start = end;
+            place += 1;
+        }
+        Ok(ranges)
+    }
+}

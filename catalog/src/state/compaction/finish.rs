@@ -1,0 +1,130 @@
+//! Swap of a job's parts for the blocks that were merged from them [INV-20].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use athanor_chassis::{TenantId, Timestamp};
+
+use crate::block::{BlockEntry, BlockId, DroppedRows, PartId, ShardLogRange, TenantSpan};
+use crate::compaction::{JobParts, MAX_JOB_OUTPUTS};
+use crate::state::block_lifecycle::blocks::is_name_within_skew;
+use crate::state::compaction::job_check::{JobCheck, OutputMismatch};
+use crate::state::{CatalogState, CommandError, CommandOutcome};
+
+/// Time for which the token of a finished job is kept. A retry within it succeeds.
+pub const FINISHED_TOKEN_RETENTION: Duration = Duration::from_secs(24 * 3600);
+
+impl CatalogState {
+    /// Swaps the parts of a claim for the outputs. A retry of a finished job changes nothing.
+    pub(in crate::state) fn finish_job(
+        &mut self,
+        token: u64,
+        outputs: Vec<BlockEntry>,
+        dropped: &[DroppedRows],
+    ) -> Result<CommandOutcome, CommandError> {
+        if self.compaction.finished.contains_key(&token) {
+            return Ok(CommandOutcome::from_count(0));
+        }
+        let claim = self.compaction.claims.get(&token).ok_or(CommandError::ClaimEnded { token })?;
+        let parts = claim.parts.clone();
+        if outputs.len() > MAX_JOB_OUTPUTS {
+            return Err(CommandError::TooManyOutputs { seen: outputs.len() });
+        }
+        self.check_output_ids(&outputs)?;
+        let inputs = self.find_parts(&parts)?;
+        JobCheck::new(token, &inputs).check(&outputs, dropped)?;
+        self.check_output_conflicts(&parts, &outputs)?;
+        let count = parts.len() + outputs.len();
+        self.swap_parts(&parts, outputs);
+        for part in parts.iter() {
+            self.compaction.forget_failures(&part);
+        }
+        self.compaction.claims.remove(&token);
+        self.drop_old_finished_tokens();
+        self.compaction.finished.insert(token, self.now);
+        Ok(CommandOutcome::from_count(count))
+    }
+
+    fn check_output_ids(&self, outputs: &[BlockEntry]) -> Result<(), CommandError> {
+        let mut seen = BTreeSet::new();
+        for output in outputs {
+            let id = output.id;
+            if self.tombstones.contains_key(&id) {
+                return Err(CommandError::Tombstoned(id));
+            }
+            if self.blocks.contains_key(&id) || !seen.insert(id) {
+                let mismatch = OutputMismatch::IdInUse;
+                return Err(CommandError::OutputMismatch { block: id, mismatch });
+            }
+            if !is_name_within_skew(id, self.now) {
+                return Err(CommandError::BlockNameSkew { block: id, now: self.now });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that no flushed block keeps rows of an output's tenants and ranges. A merged block cannot hold
+    /// them: its rows are in its own parts, which the job takes or does not read.
+    fn check_output_conflicts(&self, parts: &JobParts, outputs: &[BlockEntry]) -> Result<(), CommandError> {
+        let ranges = ShardLogRange::join_adjacent(outputs.iter().flat_map(BlockEntry::log_ranges));
+        for block in self.blocks.flushed_in_ranges(ranges.into_iter()) {
+            let part = |span: &TenantSpan| PartId { block: block.id, tenant: span.tenant.clone() };
+            let of_job = block.tenants.iter().filter(|span| parts.tenants.contains_key(&span.tenant));
+            let tenants: Vec<TenantSpan> =
+                of_job.filter(|span| !parts.contains(&part(span))).cloned().collect();
+            if tenants.is_empty() {
+                continue;
+            }
+            let kept = BlockEntry { tenants, ..block.clone() };
+            if let Some(output) = outputs.iter().find(|output| output.conflicts_with(&kept)) {
+                let mismatch = OutputMismatch::OverlapsBlock(block.id);
+                return Err(CommandError::OutputMismatch { block: output.id, mismatch });
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the parts, tombstones the blocks that have no part left, and lists the outputs. They inherit
+    /// the restoration of their inputs. The first output takes over the lost entries of the tombstoned blocks.
+    fn swap_parts(&mut self, parts: &JobParts, mut outputs: Vec<BlockEntry>) {
+        let mut lost = 0_u64;
+        let mut restored: BTreeMap<&TenantId, Timestamp> = BTreeMap::new();
+        for (id, tenants) in parts.tenants_by_block() {
+            if let Some(time) = self.retention.restoration(&id) {
+                for tenant in &tenants {
+                    let newest = restored.entry(tenant).or_insert(time);
+                    *newest = time.max(*newest);
+                }
+            }
+            lost = lost.saturating_add(self.remove_parts(&id, &tenants));
+        }
+        if let Some(first) = outputs.first_mut() {
+            first.lost = lost;
+        }
+        for output in outputs {
+            let times = output.tenants.iter().filter_map(|span| restored.get(&span.tenant)).copied();
+            if let Some(time) = times.max() {
+                self.retention.record_restoration(output.id, time);
+            }
+            self.blocks.insert(output.id, output);
+        }
+    }
+
+    /// Removes parts of one block. If no part is left, tombstones the block and returns its lost entries.
+    pub(in crate::state) fn remove_parts(&mut self, id: &BlockId, tenants: &BTreeSet<&TenantId>) -> u64 {
+        let is_emptied = self.blocks.get(id).is_some_and(|block| block.tenants.len() == tenants.len());
+        if is_emptied {
+            return self.unlist_block(id).map_or(0, |block| block.lost);
+        }
+        self.blocks.remove_parts(id, tenants);
+        0
+    }
+
+    /// Drops the tokens of jobs that finished long ago. Returns their number.
+    pub(in crate::state) fn drop_old_finished_tokens(&mut self) -> usize {
+        let before = self.compaction.finished.len();
+        let now = self.now;
+        self.compaction.finished.retain(|_, finished| now.since(*finished) < FINISHED_TOKEN_RETENTION);
+        before - self.compaction.finished.len()
+    }
+}

@@ -1,0 +1,443 @@
+//! Model of compaction with real rows: each row is in exactly one listed part, or was removed on purpose.
+
+use std::collections::BTreeSet;
+
+use athanor_chassis::Random;
+
+use super::jobs::{claimed_inputs, output};
+use super::*;
+use crate::{DropReason, DroppedRows, PartId};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const WINDOW: i64 = 10;
+const RETENTION: Duration = Duration::from_secs(3600);
+const SHARDS: [ShardId; 2] = [1, 2];
+
+/// One profile of a log entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    shard: ShardId,
+    index: u64,
+    tenant: usize,
+    /// Time of the profile, in minutes.
+    time: i64,
+    /// Time of its arrival, in minutes.
+    arrival: i64,
+}
+
+impl Row {
+    fn value(self) -> u64 {
+        (u64::from(self.shard) << 60 | self.index << 20) + self.tenant as u64 * 7 + self.time as u64
+    }
+}
+
+fn tenant_id(number: usize) -> TenantId {
+    ["a", "b", "c"][number].parse().unwrap()
+}
+
+/// Job of a worker, as the worker knows it.
+#[derive(Clone)]
+struct Job {
+    token: u64,
+    worker: NodeId,
+    /// Claimed blocks with the claimed parts only, as they were at the claim.
+    inputs: Vec<BlockEntry>,
+    /// Finish that was sent and may have succeeded.
+    sent: Option<CatalogCommand>,
+}
+
+struct Model {
+    random: Random,
+    state: CatalogState,
+    now: Timestamp,
+    next: u128,
+    /// Whether most jobs fail.
+    is_failing: bool,
+    /// Rows in the files of each block. Files are never changed.
+    files: BTreeMap<PartId, BTreeSet<Row>>,
+    /// Rows that have to be listed.
+    listed: BTreeSet<Row>,
+    jobs: Vec<Job>,
+    seen: BTreeMap<&'static str, usize>,
+}
+
+impl Model {
+    fn new(seed: u64) -> Self {
+        let mut state = CatalogState::default();
+        let members = vec![[7].into(); 2];
+        let zones = [(7, String::new())].into();
+        let now = Timestamp::from_seconds(1_000_000);
+        state.apply(now, CatalogCommand::OpenSlots { count: 2, members, zones });
+        Self {
+            random: Random::from_seed(seed),
+            state,
+            now,
+            next: 0,
+            is_failing: seed.is_multiple_of(4),
+            files: BTreeMap::new(),
+            listed: BTreeSet::new(),
+            jobs: Vec::new(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn below(&self, limit: u64) -> u64 {
+        self.random.next_below(limit.max(1))
+    }
+
+    fn count(&mut self, event: &'static str) {
+        *self.seen.entry(event).or_default() += 1;
+    }
+
+    fn next_id(&mut self) -> BlockId {
+        self.next += 1;
+        BlockId::from_number(BlockId::earliest_at(self.state.time().max(self.now)).number() + self.next)
+    }
+
+    fn minutes(time: Timestamp) -> i64 {
+        time.millis() / 60_000
+    }
+
+    /// Writes a block's rows to its files and returns the spans.
+    fn write(
+        &mut self,
+        id: BlockId,
+        rows: &BTreeSet<Row>,
+        newest: impl Fn(&TenantId) -> Timestamp,
+    ) -> Vec<TenantSpan> {
+        let mut by_tenant: BTreeMap<TenantId, BTreeSet<Row>> = BTreeMap::new();
+        for row in rows {
+            by_tenant.entry(tenant_id(row.tenant)).or_default().insert(*row);
+        }
+        let mut spans = Vec::new();
+        for (tenant, rows) in by_tenant {
+            let times = rows.iter().map(|row| row.time);
+            spans.push(TenantSpan {
+                min_time: times.clone().min().unwrap(),
+                max_time: times.max().unwrap(),
+                profiles: rows.len() as u64,
+                samples: rows.len() as u64 * 3,
+                sum: Some(rows.iter().map(|row| row.value()).fold(0, u64::wrapping_add)),
+                newest_arrival: newest(&tenant),
+                tenant: tenant.clone(),
+            });
+            self.files.insert(PartId { block: id, tenant }, rows);
+        }
+        spans
+    }
+
+    fn register(&mut self) {
+        let shard = SHARDS[self.below(2) as usize];
+        let from = self.state.shards[&shard].watermark;
+        let to = from + 1 + self.below(3);
+        let arrival = Self::minutes(self.now);
+        let mut rows = BTreeSet::new();
+        for index in from + 1..=to {
+            for tenant in 0..3 {
+                for _ in 0..self.below(3) {
+                    let time = arrival - self.below(25) as i64;
+                    rows.insert(Row { shard, index, tenant, time, arrival });
+                }
+            }
+        }
+        let id = self.next_id();
+        let tenants = self.write(id, &rows, |_| Timestamp::UNIX_EPOCH);
+        let samples = tenants.iter().map(|span| span.samples).sum();
+        let block = BlockEntry { id, shard, samples, tenants, lost: self.below(2), ..block(0, from, to) };
+        let result = self.state.apply(self.now, CatalogCommand::RegisterBlock { block });
+        assert_eq!(result, CommandResult::Registered(to));
+        self.listed.extend(rows);
+    }
+
+    /// Claims all tenants or one tenant of up to four blocks.
+    fn claim(&mut self) {
+        let all: Vec<&BlockEntry> = self.state.blocks().collect();
+        let start = self.below(all.len() as u64) as usize;
+        let chosen: Vec<&BlockEntry> = all.into_iter().skip(start).take(1 + self.below(4) as usize).collect();
+        let tenant = (self.below(3) > 0).then(|| tenant_id(self.below(3) as usize));
+        let all = JobParts::from_entries(chosen);
+        let parts: JobParts =
+            all.iter().filter(|part| tenant.as_ref().is_none_or(|tenant| part.tenant == *tenant)).collect();
+        let worker = self.below(3);
+        let running = self.state.compaction.claims.values().filter(|claim| claim.is_running(self.now));
+        let is_taken = running.clone().any(|claim| claim.parts.first_shared_part(&parts).is_some());
+        let is_retry = running.clone().any(|claim| claim.worker == worker && claim.parts == parts);
+        let is_quarantined = parts.iter().any(|part| self.state.compaction.is_quarantined(&part));
+        let command = CatalogCommand::ClaimParts { worker, parts: parts.clone() };
+        let expected = match self.state.apply(self.now, command) {
+            CommandResult::Claimed(token) => {
+                let inputs = claimed_inputs(&self.state, &parts);
+                self.jobs.push(Job { token, worker, inputs, sent: None });
+                self.count(if is_retry { "claim retried" } else { "claimed" });
+                !is_quarantined && (!is_taken || is_retry)
+            }
+            CommandResult::FailureLimit(_) => {
+                self.count("failure limit");
+                !is_taken
+            }
+            CommandResult::Refused(CommandError::PartClaimed { .. }) => is_taken,
+            CommandResult::Refused(CommandError::PartQuarantined(_)) => {
+                self.count("quarantined");
+                is_quarantined
+            }
+            CommandResult::Refused(CommandError::InvalidJobParts { seen }) => seen == 0,
+            other => panic!("{other:?}"),
+        };
+        assert!(expected);
+    }
+
+    /// Merges the inputs of a job by windows, and drops a few rows as duplicates.
+    fn merge(&mut self, job: &Job) -> CatalogCommand {
+        let own: BTreeMap<TenantId, Timestamp> = newest_arrivals(&job.inputs);
+        let mut windows: BTreeMap<(i64, usize), BTreeSet<Row>> = BTreeMap::new();
+        let mut dropped: BTreeMap<TenantId, DroppedRows> = BTreeMap::new();
+        let is_apart = self.below(2) == 0 || job.inputs.iter().any(|input| input.level > 1);
+        let drops = self.below(3) == 0;
+        for part in JobParts::from_entries(&job.inputs).iter() {
+            for row in self.files[&part].clone() {
+                if drops && self.below(5) == 0 {
+                    let tenant = part.tenant.clone();
+                    let none = DroppedRows {
+                        tenant,
+                        reason: DropReason::Duplicate,
+                        profiles: 0,
+                        samples: 0,
+                        sum: 0,
+                    };
+                    let rows = dropped.entry(part.tenant.clone()).or_insert(none);
+                    rows.profiles += 1;
+                    rows.samples += 3;
+                    rows.sum = rows.sum.wrapping_add(row.value());
+                    continue;
+                }
+                let window = (row.time - 1).div_euclid(WINDOW);
+                let group = if is_apart { row.tenant } else { 0 };
+                windows.entry((window, group)).or_default().insert(row);
+            }
+        }
+        let level = if is_apart { 3 } else { 1 };
+        let mut outputs = Vec::new();
+        for rows in windows.into_values() {
+            let id = self.next_id();
+            let spans = self.write(id, &rows, |tenant| own[tenant]);
+            let output = output(&job.inputs, id.number(), spans, job.token);
+            outputs.push(BlockEntry { level: output.level.max(level), ..output });
+        }
+        CatalogCommand::FinishJob { token: job.token, outputs, dropped: dropped.into_values().collect() }
+    }
+
+    /// Returns the position of some job: a newer one most of the time.
+    fn choose_job(&self) -> usize {
+        let last = self.jobs.len().saturating_sub(1);
+        match self.below(3) {
+            0 => self.below(self.jobs.len() as u64) as usize,
+            _ => last.saturating_sub(self.below(4) as usize),
+        }
+    }
+
+    /// Finishes some job, which may have ended long ago.
+    fn finish(&mut self) {
+        let position = self.choose_job();
+        let Some(mut job) = self.jobs.get(position).cloned() else { return };
+        let is_open = self.state.compaction.claims.contains_key(&job.token);
+        let is_done = self.state.compaction.finished.contains_key(&job.token);
+        let command = match job.sent.take().filter(|_| self.below(4) > 0) {
+            Some(sent) => sent,
+            None => self.merge(&job),
+        };
+        let before = self.state.clone();
+        if self.below(4) == 0 {
+            let corrupted = self.corrupt(command.clone());
+            let result = self.state.apply(self.now, corrupted);
+            assert!(is_done || matches!(result, CommandResult::Refused(_)), "{result:?}");
+            assert_eq!(self.state.revision, before.revision);
+        }
+        let result = self.state.apply(self.now, command.clone());
+        match result {
+            CommandResult::Changed(0) => {
+                assert!(is_done);
+                self.count("finish retried");
+            }
+            CommandResult::Changed(_) => {
+                assert!(is_open && !is_done);
+                self.drop_duplicates(&job, &command);
+                self.count("finished");
+                let lease = before.compaction.claims[&job.token].is_running(self.now);
+                self.count(if lease { "finished in time" } else { "finished late" });
+            }
+            CommandResult::Refused(CommandError::ClaimEnded { .. }) => {
+                assert!(!is_open && !is_done);
+                self.count("stale token");
+            }
+            CommandResult::Refused(error) => {
+                assert!(is_open && is_tolerated(&error), "{error}");
+                self.count("refused");
+            }
+            other => panic!("{other:?}"),
+        }
+        self.jobs[position].sent = Some(command);
+    }
+
+    /// Changes one count of one output, or leaves an output out.
+    fn corrupt(&self, command: CatalogCommand) -> CatalogCommand {
+        let CatalogCommand::FinishJob { token, mut outputs, mut dropped } = command else { return command };
+        let choice = self.below(outputs.len() as u64) as usize;
+        let Some(output) = outputs.get_mut(choice) else {
+            dropped.iter_mut().for_each(|rows| rows.profiles += 1);
+            return CatalogCommand::FinishJob { token, outputs, dropped };
+        };
+        let span = &mut output.tenants[0];
+        match self.below(6) {
+            0 => span.profiles += 1,
+            1 => span.sum = span.sum.map(|sum| sum.wrapping_sub(1)),
+            2 => {
+                span.samples += 1;
+                output.samples += 1;
+            }
+            3 => span.newest_arrival = span.newest_arrival.plus(MINUTE),
+            4 => output.job = Some(token + 1),
+            _ => drop(outputs.remove(choice)),
+        }
+        CatalogCommand::FinishJob { token, outputs, dropped }
+    }
+
+    /// Removes the dropped rows of a finished job from the rows that have to be listed.
+    fn drop_duplicates(&mut self, job: &Job, command: &CatalogCommand) {
+        let CatalogCommand::FinishJob { outputs, .. } = command else { return };
+        for part in JobParts::from_entries(&job.inputs).iter() {
+            self.listed.retain(|row| !self.files[&part].contains(row));
+        }
+        for part in JobParts::from_entries(outputs).iter() {
+            self.listed.extend(&self.files[&part]);
+        }
+    }
+
+    /// Removes, restores or purges blocks.
+    fn remove(&mut self) {
+        let before = self.parts();
+        let some: Vec<BlockId> = self.state.blocks().map(|block| block.id).collect();
+        let chosen = some.get(self.below(some.len() as u64 + 1) as usize).copied();
+        let expired = self.state.block_ages(self.now, RETENTION).expired.into_keys();
+        let command = match self.below(7) {
+            0 => CatalogCommand::TombstoneBlocks { blocks: chosen.into_iter().collect(), tenant: None },
+            1 => CatalogCommand::PurgeBlocks { blocks: expired.take(1).collect() },
+            2..=4 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
+            _ => CatalogCommand::ExpireBlocks { retention: RETENTION, max_percent: None },
+        };
+        self.state.apply(self.now, command);
+        let after = self.parts();
+        for part in before.difference(&after) {
+            self.listed.retain(|row| !self.files[part].contains(row));
+            *self.seen.entry("removed").or_default() += 1;
+        }
+        for part in after.difference(&before) {
+            self.listed.extend(&self.files[part]);
+            *self.seen.entry("restored").or_default() += 1;
+        }
+    }
+
+    fn control(&mut self) {
+        let position = self.choose_job();
+        let Some(job) = self.jobs.get(position) else { return };
+        let culprit = JobParts::from_entries(&job.inputs).iter().next().filter(|_| self.below(2) == 0);
+        let token = job.token;
+        let command = match self.below(8) {
+            0 if culprit.is_some() => CatalogCommand::RetryParts { parts: culprit.into_iter().collect() },
+            1..=2 => CatalogCommand::RenewLeases { worker: job.worker, tokens: vec![token] },
+            3 => CatalogCommand::RecordRemovedObjects {
+                blocks: self.state.tombstones().map(|(block, _)| block).collect(),
+            },
+            4 => CatalogCommand::ExpireTombstones,
+            _ => CatalogCommand::FailJob { token, reason: "out of memory".to_owned(), culprit },
+        };
+        self.state.apply(self.now, command);
+    }
+
+    fn parts(&self) -> BTreeSet<PartId> {
+        JobParts::from_entries(self.state.blocks()).iter().collect()
+    }
+
+    /// Checks that each row is listed once, and that no part looks younger or older than its rows.
+    fn check(&self) {
+        self.state.check().unwrap();
+        let mut rows = BTreeSet::new();
+        for block in self.state.blocks() {
+            for span in &block.tenants {
+                let part = PartId { block: block.id, tenant: span.tenant.clone() };
+                for row in &self.files[&part] {
+                    assert!(rows.insert(*row), "{row:?} is listed more than once");
+                    assert!(block.log_ranges().any(|rows| rows.shard == row.shard
+                        && rows.from < row.index
+                        && row.index <= rows.to));
+                    assert!(Self::minutes(block.newest_arrival(span)) >= row.arrival);
+                    assert!((span.min_time..=span.max_time).contains(&row.time));
+                }
+            }
+        }
+        assert_eq!(rows, self.listed);
+    }
+
+    fn step(&mut self) {
+        match self.below(17) {
+            0..=3 => self.register(),
+            4..=7 => self.claim(),
+            8..=11 if self.is_failing && self.below(4) > 0 => self.control(),
+            8..=11 => self.finish(),
+            12..=13 => self.control(),
+            14 => self.remove(),
+            15 => self.now = self.now.plus(MINUTE * self.below(40) as u32),
+            _ => self.now = self.now.plus(Duration::from_secs(45)),
+        }
+        self.check();
+    }
+}
+
+fn newest_arrivals(inputs: &[BlockEntry]) -> BTreeMap<TenantId, Timestamp> {
+    let mut newest: BTreeMap<TenantId, Timestamp> = BTreeMap::new();
+    for input in inputs {
+        for span in &input.tenants {
+            let arrival = newest.entry(span.tenant.clone()).or_insert(Timestamp::UNIX_EPOCH);
+            *arrival = input.newest_arrival(span).max(*arrival);
+        }
+    }
+    newest
+}
+
+/// Returns whether a correct merge may be refused: its ids are too old by now, or an output holds several
+/// tenants although a block keeps rows of one of them.
+fn is_tolerated(error: &CommandError) -> bool {
+    let is_mismatch =
+        matches!(error, CommandError::OutputMismatch { mismatch: OutputMismatch::OverlapsBlock(_), .. });
+    is_mismatch || matches!(error, CommandError::BlockNameSkew { .. })
+}
+
+#[test]
+fn each_row_is_in_one_listed_part_whatever_workers_do() {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in 0..400 {
+        let mut model = Model::new(seed);
+        for _ in 0..120 {
+            model.step();
+        }
+        for (event, count) in model.seen {
+            *seen.entry(event).or_default() += count;
+        }
+    }
+    let events = [
+        "claimed",
+        "claim retried",
+        "failure limit",
+        "quarantined",
+        "finished",
+        "finished in time",
+        "finished late",
+        "finish retried",
+        "stale token",
+        "refused",
+        "removed",
+        "restored",
+    ];
+    for event in events {
+        assert!(seen.get(event).is_some_and(|count| *count > 5), "{event}: {seen:?}");
+    }
+}

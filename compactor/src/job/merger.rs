@@ -1,0 +1,137 @@
+//! Merges of one job: one for each output.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use athanor_block::{
+    BlockError, BlockFolder, BlockMeta, MergeOutput, MergeResult, MergeSource, estimate_merge_memory,
+    merge_into, partition_series, summarize_rows,
+};
+use athanor_catalog::{BlockId, MAX_JOB_OUTPUTS};
+use athanor_chassis::ByteSize;
+
+use crate::error::JobError;
+use crate::input::culprit::{find_culprit, is_of_input};
+use crate::input::fetcher::JobInput;
+use crate::job::context::JobContext;
+use crate::job::entry::OutputOrigins;
+use crate::job::output_plan::{PlannedOutput, plan_windows, split_output, window_width};
+
+/// Merges of one job.
+pub(crate) struct JobMerger<'m> {
+    pub(crate) context: &'m JobContext<'m>,
+    pub(crate) inputs: Vec<JobInput>,
+    /// Newest arrival of each tenant's rows, in Unix nanoseconds.
+    pub(crate) newest_arrivals: BTreeMap<String, u64>,
+}
+
+/// Output block in scratch space.
+pub(crate) struct MergedOutput {
+    pub(crate) folder: Arc<dyn BlockFolder>,
+    pub(crate) result: MergeResult,
+}
+
+impl JobMerger<'_> {
+    /// Checks that the merge of each tenant fits into memory. A merge holds all names of a tenant, so fewer parts
+    /// need less.
+    pub(crate) async fn check_memory(&self) -> Result<(), JobError> {
+        let estimated = self.run(|sources: Vec<MergeSource>| estimate_merge_memory(&sources, None)).await?;
+        let limit = self.context.max_memory;
+        if estimated <= limit {
+            return Ok(());
+        }
+        let estimated = ByteSize::bytes(estimated).to_approximate_string();
+        let limit = ByteSize::bytes(limit);
+        Err(JobError::from_reason(format!(
+            "merge needs about {estimated} of memory, compactor.max_merge_memory_bytes is {limit}"
+        )))
+    }
+
+    /// Chooses the outputs from the headers of all profiles.
+    pub(crate) async fn plan_outputs(&self) -> Result<Vec<PlannedOutput>, JobError> {
+        let level = self.context.job.level;
+        let summarize = move |sources: Vec<MergeSource>| summarize_rows(&sources, window_width(level));
+        let summary = self.run(summarize).await?;
+        let pieces = usize::try_from(self.context.job.splits).unwrap_or(usize::MAX);
+        let pieces = pieces.clamp(1, MAX_JOB_OUTPUTS);
+        let mut outputs = Vec::new();
+        for window in plan_windows(level, &summary, pieces) {
+            outputs.extend(self.partition_window(window, pieces).await?);
+        }
+        Ok(outputs)
+    }
+
+    /// Splits the rows of a window by series. Windows that several tenants share are small.
+    async fn partition_window(
+        &self,
+        window: PlannedOutput,
+        pieces: usize,
+    ) -> Result<Vec<PlannedOutput>, JobError> {
+        let Some(tenant) = window.tenants.first().filter(|_| pieces > 1 && window.tenants.len() == 1) else {
+            return Ok(vec![window]);
+        };
+        let tenant = tenant.clone();
+        let rows = window.rows;
+        let partition = move |sources: Vec<MergeSource>| partition_series(&sources, &tenant, &rows, pieces);
+        Ok(split_output(&window, &self.run(partition).await?))
+    }
+
+    /// Merges the rows of an output into scratch space.
+    pub(crate) async fn merge_output(
+        &self,
+        id: BlockId,
+        planned: &PlannedOutput,
+        origins: &OutputOrigins<'_>,
+    ) -> Result<MergedOutput, JobError> {
+        let PlannedOutput { tenants, rows } = planned.clone();
+        let output = MergeOutput {
+            id: id.to_string(),
+            origin: Some(origins.origin(&tenants)?),
+            newest_arrival: self.newest_arrivals_of(&tenants),
+            tenants: Some(tenants),
+            rows,
+        };
+        let scratch = self.context.scratch.clone();
+        let folder = scratch.create_folder()?;
+        let written = Arc::clone(&folder);
+        let merge = move |sources: Vec<MergeSource>| {
+            let mut create_folder = || scratch.create_folder();
+            merge_into(written.as_ref(), &output, sources, &mut create_folder, &mut |_| ())
+        };
+        let result = self.run(merge).await?;
+        Ok(MergedOutput { folder, result })
+    }
+
+    fn newest_arrivals_of(&self, tenants: &BTreeSet<String>) -> BTreeMap<String, u64> {
+        let of_tenants = self.newest_arrivals.iter().filter(|(tenant, _)| tenants.contains(*tenant));
+        of_tenants.map(|(tenant, arrival)| (tenant.clone(), *arrival)).collect()
+    }
+
+    /// Runs a step over all inputs on the compute pool. If bytes of an input fail it, finds their part.
+    async fn run<R: Send + 'static>(
+        &self,
+        step: impl FnOnce(Vec<MergeSource>) -> Result<R, BlockError> + Send + 'static,
+    ) -> Result<R, JobError> {
+        let inputs = self.inputs.clone();
+        let scratch = self.context.scratch.clone();
+        let claim = Arc::clone(&self.context.claim);
+        let run = move || {
+            let error = match step(inputs.iter().map(JobInput::source).collect()) {
+                Ok(done) => return Ok(done),
+                Err(_) if claim.has_ended() => return Err(JobError::ClaimEnded),
+                Err(error) => error,
+            };
+            Err(if is_of_input(&error) { find_culprit(&inputs, &scratch, error) } else { error.into() })
+        };
+        self.context.run_on_pool(run).await?
+    }
+}
+
+/// Returns `meta.json` of an output that names only some outputs of its job, because the others have no rows.
+pub(crate) fn rename_outputs(bytes: &[u8], outputs: &[String]) -> Result<Vec<u8>, BlockError> {
+    let mut meta = BlockMeta::decode(bytes)?;
+    if let Some(job) = meta.origin.as_mut().and_then(|origin| origin.job.as_mut()) {
+        job.outputs = outputs.to_vec();
+    }
+    Ok(meta.encode())
+}

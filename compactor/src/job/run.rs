@@ -1,0 +1,164 @@
+//! Steps of one job, from the claim to the swap in the catalog.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use athanor_block::{BlockFolder, META_FILE, RowTotals, merge_round_count};
+use athanor_catalog::{BlockEntry, BlockId, DropReason, DroppedRows, TENANT_FOLDER_LEVEL};
+use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
+use athanor_chassis::{ByteSize, CpuActivity};
+use athanor_storage::path::BlockOwner;
+use bytes::Bytes;
+
+use crate::error::JobError;
+use crate::input::fetcher::{fetch_inputs, locate_parts, missing_bytes, open_inputs};
+use crate::job::context::JobContext;
+use crate::job::entry::{OutputOrigins, newest_arrivals, output_entry, parse_tenant};
+use crate::job::merger::{JobMerger, MergedOutput, rename_outputs};
+use crate::job::objects::{OutputUploader, block_owner};
+
+/// Outputs of a job that are in the bucket, for the catalog.
+#[derive(Debug, Default)]
+pub(crate) struct JobResult {
+    pub(crate) outputs: Vec<BlockEntry>,
+    pub(crate) dropped: Vec<DroppedRows>,
+    /// Bytes that were fetched from the bucket.
+    pub(crate) read_bytes: u64,
+    /// Bytes of the outputs.
+    pub(crate) written_bytes: u64,
+}
+
+/// Outputs of a job so far.
+struct JobOutputs<'o> {
+    context: &'o JobContext<'o>,
+    /// Holds `meta.json` of each output until all of them are in the bucket.
+    metas: Arc<dyn BlockFolder>,
+    result: JobResult,
+    duplicates: BTreeMap<String, RowTotals>,
+}
+
+/// Merges the parts of a job and uploads the outputs. Waits for scratch space.
+pub(crate) async fn run_job(
+    context: &JobContext<'_>,
+    scratch_budget: &Arc<MemoryBudget>,
+) -> Result<JobResult, JobError> {
+    let inputs = open_inputs(context, &context.job.inputs).await?;
+    let mut merger = JobMerger { context, inputs, newest_arrivals: newest_arrivals(context.job) };
+    let outcome = merge_inputs(&mut merger, scratch_budget).await;
+    // The removal of many files would block this thread.
+    let JobMerger { inputs, .. } = merger;
+    context.compute.run_as(CpuActivity::Compaction, move || drop(inputs)).await?;
+    outcome
+}
+
+/// Fetches the inputs, merges each output and uploads it.
+async fn merge_inputs(
+    merger: &mut JobMerger<'_>,
+    scratch_budget: &Arc<MemoryBudget>,
+) -> Result<JobResult, JobError> {
+    merger.check_memory().await?;
+    let context = merger.context;
+    locate_parts(context, &mut merger.inputs).await?;
+    let inputs = &merger.inputs;
+    let _space = reserve_scratch(scratch_budget, missing_bytes(inputs), inputs.len()).await?;
+    let read_bytes = fetch_inputs(context, inputs).await?;
+    let planned = merger.plan_outputs().await?;
+    let ids: Vec<BlockId> = planned.iter().map(|_| context.new_block_id()).collect();
+    let origins = OutputOrigins {
+        job: context.job,
+        token: context.claim.token(),
+        cluster: context.cluster,
+        outputs: ids.iter().map(BlockId::to_string).collect(),
+    };
+    let mut outputs = JobOutputs {
+        context,
+        metas: context.scratch.create_folder()?,
+        result: JobResult { read_bytes, ..JobResult::default() },
+        duplicates: BTreeMap::new(),
+    };
+    for (id, output) in ids.iter().zip(&planned) {
+        let merged = merger.merge_output(*id, output, &origins).await?;
+        outputs.upload(*id, merged).await?;
+    }
+    outputs.finish(ids.len()).await
+}
+
+/// Reserves space for the inputs, the rounds of the merge and one output.
+async fn reserve_scratch(
+    budget: &Arc<MemoryBudget>,
+    input_bytes: u64,
+    inputs: usize,
+) -> Result<MemoryReservation, JobError> {
+    let limit = budget.limit();
+    let copies = if merge_round_count(inputs) > 1 { 3 } else { 2 };
+    let needed = input_bytes.saturating_mul(copies);
+    if needed > limit.get() {
+        let needed = ByteSize::bytes(needed).to_approximate_string();
+        return Err(JobError::from_reason(format!(
+            "job needs about {needed} of scratch space, compactor.max_scratch_bytes is {limit}"
+        )));
+    }
+    Ok(budget.reserve(needed).await)
+}
+
+impl JobOutputs<'_> {
+    /// Uploads the files of an output, but not its `meta.json`. An output without rows is left out: all of them
+    /// were duplicates of rows in other outputs.
+    async fn upload(&mut self, id: BlockId, merged: MergedOutput) -> Result<(), JobError> {
+        let MergedOutput { folder, result } = merged;
+        for (tenant, dropped) in result.duplicates {
+            self.duplicates.entry(tenant).or_default().add(dropped);
+        }
+        let Some(origin) = result.meta.origin.as_ref().filter(|_| !result.meta.tenants.is_empty()) else {
+            return Ok(());
+        };
+        let entry = output_entry(id, &result.meta, origin)?;
+        let uploader = OutputUploader { context: self.context, owner: output_owner(&entry), block: id };
+        self.result.written_bytes += uploader.upload_files(&folder).await?;
+        let metas = Arc::clone(&self.metas);
+        let keep = move || {
+            let length = folder.length(META_FILE)?;
+            let bytes = folder.read(META_FILE, 0, length as usize)?;
+            let mut kept = metas.create(&id.to_string())?;
+            kept.write_all(&bytes)?;
+            kept.flush()
+        };
+        self.context.run_on_pool(keep).await??;
+        self.result.outputs.push(entry);
+        Ok(())
+    }
+
+    /// Uploads `meta.json` of all outputs, after all other objects of the job.
+    async fn finish(mut self, planned: usize) -> Result<JobResult, JobError> {
+        let ids: Vec<String> = self.result.outputs.iter().map(|entry| entry.id.to_string()).collect();
+        let ids = Arc::new(ids);
+        for entry in &self.result.outputs {
+            let metas = Arc::clone(&self.metas);
+            let name = entry.id.to_string();
+            let names_all = ids.len() == planned;
+            let ids = Arc::clone(&ids);
+            let read = move || -> Result<Bytes, JobError> {
+                let length = metas.length(&name)?;
+                let bytes = metas.read(&name, 0, length as usize)?;
+                if names_all { Ok(bytes) } else { Ok(rename_outputs(&bytes, &ids)?.into()) }
+            };
+            let bytes = self.context.run_on_pool(read).await??;
+            let owner = output_owner(entry);
+            let uploader = OutputUploader { context: self.context, owner, block: entry.id };
+            self.result.written_bytes += uploader.upload_meta(bytes).await?;
+        }
+        for (tenant, RowTotals { profiles, samples, sum }) in self.duplicates {
+            let tenant = parse_tenant(&tenant)?;
+            let reason = DropReason::Duplicate;
+            self.result.dropped.push(DroppedRows { tenant, reason, profiles, samples, sum });
+        }
+        Ok(self.result)
+    }
+}
+
+/// Returns the owner of an output's folder.
+fn output_owner(entry: &BlockEntry) -> BlockOwner {
+    debug_assert!(entry.level < TENANT_FOLDER_LEVEL || entry.tenants.len() == 1);
+    block_owner(entry.folder_tenant())
+}

@@ -1,0 +1,65 @@
+//! Random histories of pushes, flushes, merges, retention and time against plain lists.
+//!
+//! ```text
+//!  profiles ─► flushed blocks ─► catalog ─► real compactor ─► merged blocks
+//!     │                                                            │
+//!     └─► plain list ─► query ─► expected  ══ equal ══  found ◄─ query of all listed blocks
+//! ```
+//! After each step random queries on the listed blocks equal the same queries on the list of all distinct
+//! profiles: any range, step, phase, selector and kind of result. Some profiles are sent once more, some under
+//! other label rules, late, of 1970 or 2100, or exactly at the end of a window.
+
+mod history;
+mod queries;
+
+use athanor_chassis::Random;
+
+use self::history::History;
+
+/// Number of histories without `ATHANOR_HISTORIES`.
+const HISTORIES: u64 = 150;
+/// Steps of one history.
+const STEPS: u64 = 24;
+
+/// Events that must happen in some history. Otherwise the test shows nothing.
+const REQUIRED: [&str; 10] = [
+    "blocks of an hour",
+    "blocks of a day",
+    "blocks of ten minutes",
+    "duplicates dropped",
+    "duplicates of other series",
+    "expired blocks",
+    "jobs that ended early",
+    "jobs of the planner",
+    "random jobs",
+    "profiles at a window's end",
+];
+
+#[test]
+fn queries_equal_plain_lists_whatever_is_merged() {
+    let first = crate::number("ATHANOR_FIRST").unwrap_or(1);
+    let count = crate::number("ATHANOR_HISTORIES").unwrap_or(HISTORIES);
+    let mut seen = std::collections::BTreeMap::new();
+    for seed in first..first + count {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let events = runtime.block_on(async {
+            let mut history = History::begin(Random::from_seed(seed)).await;
+            for _ in 0..STEPS {
+                history.step().await;
+                history.compare_some().await.unwrap_or_else(|difference| {
+                    panic!(
+                        "history {seed}: {difference}\nagain: ATHANOR_FIRST={seed} ATHANOR_HISTORIES=1 cargo test -p \
+                         athanor-integration --test simulation plain_lists_whatever"
+                    )
+                });
+            }
+            history.end().await
+        });
+        for (event, count) in events {
+            *seen.entry(event).or_insert(0u64) += count;
+        }
+    }
+    println!("{count} histories: {seen:#?}");
+    let missing: Vec<&str> = REQUIRED.into_iter().filter(|event| !seen.contains_key(event)).collect();
+    assert!(count < HISTORIES || missing.is_empty(), "never happened in {count} histories: {missing:?}");
+}
