@@ -39,7 +39,8 @@ pub fn compare_random_query(
     }
     let expected = run_all(&query, [&list as &dyn ProfileSource]).map_err(|error| error.to_string())?;
     let found = query_blocks(&query, expectation.tenant, blocks)?;
-    let (expected, found) = (describe(&expected), describe(&found));
+    let expected = describe(&expected);
+    let found = describe(&found);
     match expected == found {
         true => Ok(()),
         false => Err(format!("{query:?}\nexpected {expected}\nfound    {found}")),
