@@ -43,7 +43,7 @@ pub use format::meta::{
 };
 pub use merge::memory::estimate_merge_memory;
 pub use merge::plan::partition_series;
-pub use merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition, window_end};
+pub use merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};
 pub use merge::summary::{RowSummary, summarize_rows};
 pub use merge::{
     MERGE_FAN_IN, MergeOutput, MergeResult, MergeSource, merge, merge_all, merge_into, merge_round_count,

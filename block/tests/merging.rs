@@ -11,8 +11,9 @@ mod records;
 use athanor_block::{
     Block, BlockFolder, MERGE_FAN_IN, META_FILE, MemoryFolder, MergeOutput, MergeResult, MergeSource,
     PARQUET_FILES, RowSelection, RowTotals, SeriesKey, SeriesPartition, merge_into, partition_series,
-    summarize_rows, window_end,
+    summarize_rows,
 };
+use athanor_chassis::window_end;
 use proptest::prelude::*;
 use records::{Record, STACK_COUNT, Sample, StoredRecord, block_of, records_of, series};
 

@@ -1,6 +1,7 @@
 //! Blocks against a naive model on maps of strings: whatever the partition and the order of merging.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+use athanor_chassis::Tier;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -479,6 +480,8 @@ fn what_is_made_of_blocks_may_be_one_for_each_tenant() {
         lost: 0,
         level: 1,
         additional_ranges: vec![range(2)],
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(JobOrigin {
             token: 3,
             outputs: vec!["made".to_owned()],

@@ -11,7 +11,7 @@ use std::time::Duration;
 use athanor_catalog::{
     BlockEntry, BlockId, CatalogCommand, CatalogState, CommandResult, TenantSpan, shard_id,
 };
-use athanor_chassis::{Random, TenantId, Timestamp};
+use athanor_chassis::{Random, TenantId, Tier, Timestamp};
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 101;
@@ -80,6 +80,8 @@ impl FilledCatalog {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants,
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use athanor_chassis::{Random, TenantId, Timestamp};
+use athanor_chassis::{Random, TenantId, Tier, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Id of a shard, derived from slot and epoch and never reused.
@@ -47,6 +47,12 @@ pub struct BlockEntry {
     /// Token of the job that merged the block. Absent for a flushed block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
+    /// Tier of the rows. Blocks of several tenants are raw.
+    #[serde(default, skip_serializing_if = "Tier::is_raw")]
+    pub tier: Tier,
+    /// Whether all downsampled tiers hold the rows of a raw block. Such a block has one tenant.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_covered: bool,
     /// Listed parts of the block, one per tenant. A part that was merged into another block is removed here,
     /// although its rows stay in the block's files.
     pub tenants: Vec<TenantSpan>,

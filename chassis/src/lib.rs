@@ -71,4 +71,5 @@ pub use requests::single_flight::SingleFlight;
 pub use tasks::TaskGroup;
 pub use tenant::TenantId;
 pub use time::clock::{Clock, Timestamp};
+pub use time::tier::{Tier, window_end};
 pub use units::ByteSize;

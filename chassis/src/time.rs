@@ -1,4 +1,5 @@
-//! Time: the injected clock, and the texts that clients write for a time.
+//! Time: the injected clock, the texts that clients write for a time, windows of time and tiers.
 
 pub mod clock;
 pub mod expression;
+pub mod tier;

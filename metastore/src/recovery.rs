@@ -250,7 +250,7 @@ pub fn bucket_block_from_meta(
     origin: &BlockOrigin,
 ) -> Result<BucketBlock, String> {
     let tenants = meta.tenants.iter().map(|part| tenant_span(id, part)).collect::<Result<_, String>>()?;
-    let BlockOrigin { shard, epoch, from, to, lost, level, .. } = *origin;
+    let BlockOrigin { shard, epoch, from, to, lost, level, tier, is_covered, .. } = *origin;
     let additional_ranges = origin
         .additional_ranges
         .iter()
@@ -274,6 +274,8 @@ pub fn bucket_block_from_meta(
         lost,
         level,
         additional_ranges,
+        tier,
+        is_covered,
         job: job.as_ref().map(|job| job.token),
         tenants,
     };
@@ -293,7 +295,7 @@ fn tenant_span(block: BlockId, part: &TenantMeta) -> Result<TenantSpan, String> 
         tenant: parse_tenant(block, &part.tenant)?,
         min_time: part.min_time,
         max_time: part.max_time,
-        profiles: u64::from(part.profiles.1),
+        profiles: part.profile_count(),
         samples: part.samples,
         sum: part.sum,
         newest_arrival: Timestamp::from_nanos(i64::try_from(part.newest_arrival).unwrap_or(i64::MAX)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use athanor_chassis::Tier;
 use serde::{Deserialize, Serialize};
 
 use crate::format::error::BlockError;
@@ -125,6 +126,9 @@ pub struct TenantMeta {
     /// Sum of all sample values, modulo 2^64. None in blocks of format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
+    /// Number of profiles that the rows of a downsampled tier add up. 0 for the raw tier, where each row is one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub records: u64,
     /// Time of the newest arrival of a profile in Unix nanoseconds. 0 if that is the time in the block's ID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub newest_arrival: u64,
@@ -140,6 +144,13 @@ pub struct TenantMeta {
     pub mappings: IdRange,
     /// Row groups of each file, in the order of [`PARQUET_FILES`].
     pub groups: [IdRange; PARQUET_FILES.len()],
+}
+
+impl TenantMeta {
+    /// Returns the number of profiles in the part.
+    pub fn profile_count(&self) -> u64 {
+        if self.records > 0 { self.records } else { u64::from(self.profiles.1) }
+    }
 }
 
 /// Range of entries in a shard's log.
@@ -216,6 +227,12 @@ pub struct BlockOrigin {
     /// Job that merged the block. None for a flushed block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobOrigin>,
+    /// Tier of the rows.
+    #[serde(default, skip_serializing_if = "Tier::is_raw")]
+    pub tier: Tier,
+    /// Whether the downsampled tiers hold all rows of a raw block.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_covered: bool,
 }
 
 impl BlockOrigin {
@@ -432,6 +449,8 @@ mod tests {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
         };
         BlockMeta {

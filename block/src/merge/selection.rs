@@ -3,17 +3,6 @@
 use athanor_profile::encoding::hash::{ContentHash, hash_bytes};
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 
-/// Returns the end of the window that contains a time. Windows of width `w` are `(b − w, b]` with `b` a multiple
-/// of `w` since the Unix epoch, so a profile at a full minute belongs to the minute that it ends. Each time is in
-/// exactly one window [INV-20]. The first and
-/// the last window are limited by the range of `i64`, and the first one includes `i64::MIN`. A width below 1
-/// counts as 1.
-pub fn window_end(time: i64, width: i64) -> i64 {
-    let width = width.max(1);
-    let past = time.rem_euclid(width);
-    if past == 0 && time > i64::MIN { time } else { time.saturating_add(width - past) }
-}
-
 /// Rows that a merge writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowSelection {
@@ -32,7 +21,7 @@ impl Default for RowSelection {
 }
 
 impl RowSelection {
-    /// Returns the selection of all rows of the window with an end from [`window_end`].
+    /// Returns the selection of all rows of the window with an end from [`window_end`](athanor_chassis::window_end).
     pub fn from_window_end(end: i64, width: i64) -> Self {
         let width = width.max(1);
         let past = end.rem_euclid(width);
@@ -103,6 +92,7 @@ impl RowTotals {
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::window_end;
     use proptest::prelude::*;
 
     use super::*;

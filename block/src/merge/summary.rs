@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use athanor_chassis::window_end;
+
 use crate::format::error::BlockError;
 use crate::merge::MergeSource;
 use crate::merge::plan::parts_by_tenant;
-use crate::merge::selection::{RowTotals, window_end};
+use crate::merge::selection::RowTotals;
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 
 /// Rows of merge inputs by tenant and window.

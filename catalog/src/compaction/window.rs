@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use athanor_chassis::window_end;
+
 /// Level of blocks with one window of 10 minutes.
 pub const TEN_MINUTE_LEVEL: u8 = 1;
 /// Level of blocks with one window of an hour. Final for tenants with much data.
@@ -22,13 +24,6 @@ pub const fn window_nanos(level: u8) -> i64 {
         HOUR_LEVEL => HOUR_NANOS,
         _ => 24 * HOUR_NANOS,
     }
-}
-
-/// Returns the end of the window that contains a time, both in Unix nanoseconds. The last window ends with
-/// the latest time, and the first one begins with the earliest.
-pub const fn window_end(time: i64, width_nanos: i64) -> i64 {
-    let past_nanos = time.rem_euclid(width_nanos);
-    if past_nanos == 0 && time > i64::MIN { time } else { time.saturating_add(width_nanos - past_nanos) }
 }
 
 /// Returns the end of the window of a level that contains a time.

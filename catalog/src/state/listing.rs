@@ -66,7 +66,21 @@ impl CatalogState {
     pub fn list_blocks(&self, tenant: &TenantId, from: i64, to: i64) -> BlockListing {
         let of_tenant = |block: &BlockEntry| {
             let span = block.tenant_span_between(tenant, from, to)?;
-            let BlockEntry { id, shard, epoch, from, to, bytes, samples, lost, level, job, .. } = *block;
+            let BlockEntry {
+                id,
+                shard,
+                epoch,
+                from,
+                to,
+                bytes,
+                samples,
+                lost,
+                level,
+                job,
+                tier,
+                is_covered,
+                ..
+            } = *block;
             let additional_ranges = block.additional_ranges.clone();
             let tenants = vec![span.clone()];
             Some(BlockEntry {
@@ -80,6 +94,8 @@ impl CatalogState {
                 lost,
                 level,
                 additional_ranges,
+                tier,
+                is_covered,
                 job,
                 tenants,
             })

@@ -16,7 +16,7 @@ mod tombstones;
 
 use std::time::Duration;
 
-use athanor_chassis::TenantId;
+use athanor_chassis::{TenantId, Tier};
 use proptest::prelude::*;
 
 use crate::state::*;
@@ -50,6 +50,8 @@ fn block(number: u128, from: u64, to: u64) -> BlockEntry {
         lost: 0,
         level: 0,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: None,
         tenants: vec![span()],
     }

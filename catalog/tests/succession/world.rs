@@ -6,7 +6,7 @@ use athanor_catalog::{
     BlockEntry, BlockId, CatalogCommand, CatalogState, CommandError, CommandResult, HandoffSource,
     ReplicaPlacement, ShardEntry, ShardId, ShardPhase, shard_id,
 };
-use athanor_chassis::{Random, Timestamp};
+use athanor_chassis::{Random, Tier, Timestamp};
 
 use crate::bug::Bug;
 use crate::shard::{Entry, Id, Settling, Shard, Whose};
@@ -337,6 +337,8 @@ impl World {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants,
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_block::{BlockMeta, BlockOrigin, JobOrigin, LogRange, TenantMeta};
 use athanor_catalog::{BlockEntry, BlockId, CompactionJob, ShardLogRange, TenantSpan};
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 
 use crate::error::JobError;
 
@@ -38,6 +38,8 @@ impl OutputOrigins<'_> {
             lost: 0,
             level: self.job.level,
             additional_ranges: additional_ranges.collect(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: Some(self.job_origin()),
         })
     }
@@ -86,6 +88,8 @@ pub(crate) fn output_entry(
         lost: origin.lost,
         level: origin.level,
         additional_ranges: origin.additional_ranges.iter().map(range).collect(),
+        tier: origin.tier,
+        is_covered: origin.is_covered,
         job: origin.job.as_ref().map(|job| job.token),
         tenants: meta.tenants.iter().map(tenant_span).collect::<Result<_, _>>()?,
     })
@@ -96,7 +100,7 @@ fn tenant_span(part: &TenantMeta) -> Result<TenantSpan, JobError> {
         tenant: parse_tenant(&part.tenant)?,
         min_time: part.min_time,
         max_time: part.max_time,
-        profiles: u64::from(part.profiles.1),
+        profiles: part.profile_count(),
         samples: part.samples,
         sum: part.sum,
         newest_arrival: Timestamp::from_nanos(i64::try_from(part.newest_arrival).unwrap_or(i64::MAX)),

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_block::{RowSelection, RowSummary, SeriesPartition, window_end};
+use athanor_block::{RowSelection, RowSummary, SeriesPartition};
 use athanor_catalog::{MAX_JOB_OUTPUTS, TENANT_FOLDER_LEVEL};
+use athanor_chassis::window_end;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;

@@ -12,7 +12,7 @@ use athanor_block::{
 };
 use athanor_catalog::{BlockEntry, BlockId, Catalog, TenantSpan};
 use athanor_chassis::time::clock::ManualClock;
-use athanor_chassis::{Clock, ComputePool, Random, TenantId, Timestamp};
+use athanor_chassis::{Clock, ComputePool, Random, TenantId, Tier, Timestamp};
 use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
@@ -144,6 +144,8 @@ impl World {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
         };
         let folder = MemoryFolder::default();
@@ -287,6 +289,8 @@ fn entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -> BlockEntry {
         lost: 0,
         level: 0,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: None,
         tenants: meta.tenants.iter().map(span).collect(),
     }

@@ -16,7 +16,7 @@ use athanor_block::{
     write_from_memory,
 };
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogError, CommandError, ShardEntry};
-use athanor_chassis::{Backoff, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, Timestamp};
+use athanor_chassis::{Backoff, Clock, ComputePool, CpuActivity, ErrorCode, Random, Status, Tier, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use parking_lot::Mutex;
@@ -313,6 +313,8 @@ impl HeadFlusher {
             lost: self.shard.count_lost(from..to),
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
         }
     }

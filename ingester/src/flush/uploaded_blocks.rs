@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use athanor_block::{BlockMeta, BlockOrigin, MAX_META_BYTES, META_FILE, PARQUET_FILES};
 use athanor_catalog::{BlockEntry, BlockId, Catalog, MAX_BLOCK_NAME_SKEW, TenantSpan};
-use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, TenantId, Timestamp};
+use athanor_chassis::{ErrorCode, ErrorCodeExt, Status, TenantId, Tier, Timestamp};
 use athanor_storage::Store;
 use athanor_storage::path::{BlockOwner, FileName, KeyPrefix, ObjectKey};
 
@@ -119,6 +119,8 @@ pub(crate) fn block_entry(id: BlockId, meta: &BlockMeta, origin: &BlockOrigin) -
         lost,
         level: 0,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: None,
         tenants: tenant_spans(meta)?,
     })
@@ -135,7 +137,7 @@ pub fn tenant_spans(meta: &BlockMeta) -> Result<Vec<TenantSpan>, Status> {
             tenant,
             min_time: part.min_time,
             max_time: part.max_time,
-            profiles: u64::from(part.profiles.1),
+            profiles: part.profile_count(),
             samples: part.samples,
             sum: part.sum,
             newest_arrival: Timestamp::from_nanos(i64::try_from(part.newest_arrival).unwrap_or(i64::MAX)),

@@ -183,7 +183,7 @@ fn sole<'t>(mut tenants: impl Iterator<Item = &'t TenantId>) -> Option<&'t Tenan
 #[cfg(test)]
 mod tests {
     use athanor_catalog::{BlockEntry, BlockId, TenantSpan};
-    use athanor_chassis::Timestamp;
+    use athanor_chassis::{Tier, Timestamp};
 
     use super::*;
 
@@ -210,6 +210,8 @@ mod tests {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants: tenants.iter().map(span).collect(),
         };

@@ -6,7 +6,7 @@ use athanor_catalog::{
     BlockEntry, BlockId, Catalog, CatalogCommand, CatalogError, CatalogLogEntry, CatalogSettings,
     CommandResult, TenantSpan,
 };
-use athanor_chassis::{ErrorCode, TenantId, Timestamp};
+use athanor_chassis::{ErrorCode, TenantId, Tier, Timestamp};
 use athanor_cluster::handshake::{NodeIdentity, PeerHandshake};
 use athanor_cluster::status_codec;
 use athanor_proto::athanor::internal::v1 as wire;
@@ -98,6 +98,8 @@ fn block_of_many_tenants_registers_from_any_node() {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants: (0..7_000).map(span).collect(),
         };

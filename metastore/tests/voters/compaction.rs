@@ -6,7 +6,7 @@ use std::time::Duration;
 use athanor_catalog::{
     BlockEntry, BlockId, Catalog, CatalogCommand, CompactionJob, JobRequest, PartId, TenantSpan,
 };
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 
 use crate::harness::{PATIENCE, Town, simulate};
 
@@ -55,6 +55,8 @@ async fn register_blocks(town: &Town) -> BTreeSet<PartId> {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants: vec![span],
         };

@@ -9,7 +9,7 @@ use athanor_catalog::{
     BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogSettings, JobParts, ShardLogRange,
     ShardPhase, ShardReport,
 };
-use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random, TenantId, Timestamp};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt, Random, TenantId, Tier, Timestamp};
 use athanor_metastore::{
     MetastoreClient, MetastoreRecoveryError, RecoveredState, RecoveryParams, RecoveryReport, SnapshotStore,
     block_owner, bucket_block_from_meta, install_recovered_state, recover_catalog,
@@ -39,6 +39,8 @@ async fn write(store: &Store, id: BlockId, cluster: u128, shard: u32, (from, to)
         lost: 0,
         level: 0,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: None,
     };
     write_of(store, id, origin, tenant_rows(1)).await
@@ -83,6 +85,8 @@ async fn write_merged(
         lost: 0,
         level,
         additional_ranges: rows[1..].iter().map(range).collect(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(job),
     };
     let arrivals = inputs.iter().map(|input| input.newest_arrival(&input.tenants[0]).nanos());

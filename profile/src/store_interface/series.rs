@@ -60,7 +60,7 @@ pub struct ProfileRow {
     pub series: u32,
     /// Time of the profile, Unix nanoseconds.
     pub time: i64,
-    /// Record id of the profile.
+    /// Record id of the profile. A row of a downsampled tier has its [`BucketCounts`] here.
     pub id: ContentHash,
     /// Duration of the profile in nanoseconds.
     pub duration: i64,
@@ -68,6 +68,35 @@ pub struct ProfileRow {
     pub period: i64,
     /// Number of its sample rows.
     pub samples: u32,
+}
+
+/// Counts of the profiles that a row of a downsampled tier adds up. Such a row has no record id, so the counts
+/// take its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BucketCounts {
+    /// Number of records: rows of the raw tier.
+    pub records: u64,
+    /// Number of profiles with their first record among these. Sample labels split a profile into records of
+    /// several series, and only one of them counts the profile.
+    pub profiles: u64,
+}
+
+impl BucketCounts {
+    /// Packs the counts into the id of a row.
+    pub const fn to_row_id(self) -> ContentHash {
+        (self.records as ContentHash) << 64 | self.profiles as ContentHash
+    }
+
+    /// Unpacks the counts of a row.
+    pub const fn from_row_id(id: ContentHash) -> Self {
+        BucketCounts { records: (id >> 64) as u64, profiles: id as u64 }
+    }
+
+    /// Adds the counts of another row.
+    pub const fn add(&mut self, other: Self) {
+        self.records = self.records.saturating_add(other.records);
+        self.profiles = self.profiles.saturating_add(other.profiles);
+    }
 }
 
 impl ProfileRow {

@@ -61,6 +61,13 @@ pub trait ProfileSource: Send + Sync {
         })?;
         Ok(totals)
     }
+    /// Returns whether each row is a series' bucket of a downsampled tier. Its id is [`BucketCounts`] then, so
+    /// ids are never compared.
+    ///
+    /// [`BucketCounts`]: crate::store_interface::series::BucketCounts
+    fn is_downsampled(&self) -> bool {
+        false
+    }
     /// Visits rows like [`visit_rows`](Self::visit_rows), with the span context of each row.
     fn visit_span_rows(&self, picked: &[u32], each: &mut SourceSpanRowVisitor<'_>)
     -> Result<(), SourceError>;

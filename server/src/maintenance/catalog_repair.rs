@@ -271,6 +271,7 @@ fn tiling(gap: LogGap, found: &[BlockEntry]) -> Vec<BlockEntry> {
 #[cfg(test)]
 mod tests {
     use athanor_catalog::InMemoryCatalog;
+    use athanor_chassis::Tier;
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
     use super::*;
@@ -289,6 +290,8 @@ mod tests {
             lost: 0,
             level: 0,
             additional_ranges,
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants,
         }

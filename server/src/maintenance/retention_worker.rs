@@ -222,8 +222,8 @@ impl RetentionWorker {
 #[cfg(test)]
 mod tests {
     use athanor_catalog::{BlockEntry, CommandError, DataLoss, InMemoryCatalog, TenantSpan};
-    use athanor_chassis::Random;
     use athanor_chassis::time::clock::ManualClock;
+    use athanor_chassis::{Random, Tier};
 
     use super::*;
 
@@ -256,6 +256,8 @@ mod tests {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants: vec![span],
         }

@@ -73,6 +73,8 @@ fn copy_entry(table: &PartTable<'_>, mut parts: Vec<&PlanPart>) -> BlockEntry {
         lost: entry.lost,
         level: entry.level,
         additional_ranges: entry.additional_ranges.clone(),
+        tier: entry.tier,
+        is_covered: entry.is_covered,
         job: entry.job,
         tenants: parts.iter().map(|part| table.span(part).clone()).collect(),
     }

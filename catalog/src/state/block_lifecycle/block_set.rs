@@ -317,6 +317,7 @@ impl<'de> Deserialize<'de> for BlockSet {
 
 #[cfg(test)]
 mod tests {
+    use athanor_chassis::Tier;
     use proptest::prelude::*;
 
     use super::*;
@@ -372,6 +373,8 @@ mod tests {
                 lost: number % 3,
                 level,
                 additional_ranges: Vec::new(),
+                tier: Tier::Raw,
+                is_covered: false,
                 job: None,
                 tenants,
             }

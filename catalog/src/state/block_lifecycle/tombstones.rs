@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
@@ -50,6 +50,8 @@ impl Tombstone {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants: Vec::new(),
         })

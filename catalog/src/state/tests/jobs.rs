@@ -1,5 +1,6 @@
 //! Jobs for tests: outputs that a correct merge would write, claims and finishes.
 
+use athanor_chassis::Tier;
 use std::ops::Range;
 
 use super::*;
@@ -57,6 +58,8 @@ pub(super) fn output(inputs: &[BlockEntry], name: u128, tenants: Vec<TenantSpan>
         lost: 0,
         level: inputs.iter().map(|input| input.level).max().unwrap().max(1),
         additional_ranges: rows[1..].to_vec(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(token),
         tenants,
     }

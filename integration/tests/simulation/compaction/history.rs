@@ -11,7 +11,7 @@ use athanor_block::{
 };
 use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogCommand, InMemoryCatalog};
 use athanor_chassis::time::clock::ManualClock;
-use athanor_chassis::{Clock, ComputePool, Random, TenantId, Timestamp};
+use athanor_chassis::{Clock, ComputePool, Random, TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
 use athanor_integration::compactor::{CompactionOutcome, TestCompactor};
@@ -215,6 +215,8 @@ impl History {
             lost: 0,
             level: 0,
             additional_ranges: Vec::new(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
         };
         let folder = MemoryFolder::default();

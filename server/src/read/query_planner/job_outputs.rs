@@ -1,5 +1,6 @@
 //! Plans over merged blocks: outputs of one job report no ids to each other.
 
+use athanor_chassis::Tier;
 use std::collections::BTreeSet;
 
 use athanor_catalog::{BlockId, TenantSpan};
@@ -32,6 +33,8 @@ fn merged_block(number: u128, job: u64, hours: std::ops::Range<i64>) -> BlockEnt
         lost: 0,
         level: 2,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(job),
         tenants: vec![span],
     }

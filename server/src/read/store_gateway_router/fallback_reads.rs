@@ -2,7 +2,7 @@
 
 use athanor_block::{BlockFolder, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory};
 use athanor_catalog::TenantSpan;
-use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TenantLimits, Timestamp};
+use athanor_chassis::{ByteSize, Clock, ComputePool, LimitOverrides, Random, TenantLimits, Tier, Timestamp};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType};
 use athanor_proto::types::v1::LabelValuesRequest;
@@ -127,6 +127,8 @@ fn merged_entry(level: u8) -> BlockEntry {
         lost: 0,
         level,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(4),
         tenants: vec![span],
     }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp, window_end};
 
 use crate::block::{BlockEntry, BlockId, PartId, ShardLogRange, TenantSpan};
 use crate::compaction::planner::{PlanInput, PlannerSettings, compaction_status, plan_jobs};
-use crate::compaction::window::{window_end, window_nanos};
+use crate::compaction::window::window_nanos;
 use crate::compaction::{
     CompactionJob, CompactionStatus, JobRequest, MAX_JOB_OUTPUTS, PartClaim, PartFailures,
 };
@@ -248,6 +248,8 @@ impl BlockSimulator {
             lost: 0,
             level,
             additional_ranges: ranges[1..].to_vec(),
+            tier: Tier::Raw,
+            is_covered: false,
             job: None,
             tenants,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{Tier, Timestamp};
 
 use super::{BlockSimulator, NewRow, START_TIME, minutes, row, tenant};
 use crate::block::{BlockEntry, BlockId, PartId, TenantSpan};
@@ -166,6 +166,8 @@ fn merged_entry(number: u64, time: Timestamp) -> BlockEntry {
         lost: 0,
         level: 1,
         additional_ranges: Vec::new(),
+        tier: Tier::Raw,
+        is_covered: false,
         job: Some(number),
         tenants: vec![span],
     }
