@@ -1,9 +1,9 @@
 //! What a cluster must hold, as naively as can be said: each profile has a function of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use athanor_catalog::BlockListing;
+use athanor_catalog::{BlockListing, ShardLogRange};
 use athanor_chassis::{ErrorCode, Status, TenantId};
 use athanor_distributor::{PushSummary, PushedProfile, PushedSeries};
 use athanor_integration::cluster::{TestCluster, run_on};
@@ -207,20 +207,24 @@ impl Oracle {
         (warnings.join("; "), values.len())
     }
 
-    /// That the blocks of each shard follow each other without a gap, up to where it is registered: nothing is in two of
-    /// them.
+    /// Checks that the blocks of each shard follow each other without a gap up to its watermark, and do not overlap.
+    /// All outputs of one merge have the log ranges of its inputs.
     pub async fn check_blocks(&self, cluster: &TestCluster, name: &str) {
         let (runtime, catalog) = cluster.catalog(name);
         let listed =
             run_on(runtime, async move { catalog.list_blocks(&TenantId::anonymous(), 0, i64::MAX).await })
                 .await;
-        let BlockListing { shards, mut blocks, .. } = listed.unwrap();
-        blocks.sort_by_key(|block| (block.shard, block.from));
+        let BlockListing { shards, blocks, .. } = listed.unwrap();
+        let (flushed, merged): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| block.level == 0);
+        let merged: BTreeSet<ShardLogRange> = merged.iter().flat_map(|block| block.log_ranges()).collect();
+        let mut ranges: Vec<ShardLogRange> =
+            flushed.iter().flat_map(|block| block.log_ranges()).chain(merged).collect();
+        ranges.sort_unstable();
         for shard in shards {
-            let of_shard = blocks.iter().filter(|block| block.shard == shard.id);
-            let end = of_shard.fold(0, |end, block| {
-                assert_eq!(block.from, end, "blocks of shard {}", shard.id);
-                block.to
+            let of_shard = ranges.iter().filter(|range| range.shard == shard.id);
+            let end = of_shard.fold(0, |end, range| {
+                assert_eq!(range.from, end, "blocks of shard {}", shard.id);
+                range.to
             });
             assert_eq!(end, shard.watermark, "blocks of shard {}", shard.id);
         }

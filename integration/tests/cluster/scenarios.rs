@@ -119,7 +119,8 @@ async fn roles_apart_do_what_one_does() {
         oracle.check(&cluster, place).await;
     }
     // Who leads a shard dies, and who leads the catalogue.
-    let leader = cluster.leader(1).expect("somebody leads it");
+    cluster.wait_until("somebody leads", || cluster.leader(1).is_some()).await;
+    let leader = cluster.leader(1).unwrap();
     cluster.kill(&leader);
     cluster.kill("ma");
     oracle.store(&cluster, 20).await;
@@ -127,7 +128,8 @@ async fn roles_apart_do_what_one_does() {
     oracle.check(&cluster, 1).await;
     cluster.start_nodes(&[&leader, "ma"]).await;
     // A polite end gives leads away first: nothing fails meanwhile.
-    let leader = cluster.leader(1).expect("somebody leads it");
+    cluster.wait_until("somebody leads", || cluster.leader(1).is_some()).await;
+    let leader = cluster.leader(1).unwrap();
     cluster.stop(&leader).await.unwrap();
     oracle.store(&cluster, 20).await;
     oracle.check(&cluster, 2).await;
