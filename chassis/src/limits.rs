@@ -81,6 +81,22 @@ pub struct TenantLimits {
     /// limit. Example: `90d`.
     #[serde(with = "optional_duration_text")]
     pub max_query_lookback: Option<Duration>,
+    /// Retention period of single profiles. None: that of the server, `retention_period`. 0s keeps them for ever.
+    /// Example: `7d`.
+    #[serde(with = "optional_duration_text")]
+    pub retention_period: Option<Duration>,
+    /// Retention period of sums over 5 minutes. None: as long as single profiles. 0s keeps them for ever.
+    /// Example: `30d`.
+    #[serde(with = "optional_duration_text")]
+    pub retention_period_5m: Option<Duration>,
+    /// Retention period of sums over an hour. None: as long as single profiles. 0s keeps them for ever.
+    /// Example: `365d`.
+    #[serde(with = "optional_duration_text")]
+    pub retention_period_1h: Option<Duration>,
+    /// Retention period of sums over a day. None: as long as single profiles. 0s keeps them for ever.
+    /// Example: `0s`.
+    #[serde(with = "optional_duration_text")]
+    pub retention_period_1d: Option<Duration>,
     /// Upper bound of the tenant's bytes that a query may read, as AnalyzeQuery estimates them for its
     /// selector. None: no limit. Example: `100GiB`.
     pub max_query_bytes: Option<ByteSize>,
@@ -167,6 +183,10 @@ impl Default for TenantLimits {
             max_flamegraph_nodes_max: 1 << 20,
             max_query_length: None,
             max_query_lookback: None,
+            retention_period: None,
+            retention_period_5m: None,
+            retention_period_1h: None,
+            retention_period_1d: None,
             max_query_bytes: None,
             max_concurrent_queries: 32,
             debuginfo_max_bytes: ByteSize::mib(100 << 10),
@@ -415,24 +435,24 @@ overrides:
             max_profile_stacktrace_samples: u32::MAX,
             max_query_length: None,
             reject_older_than: Duration::ZERO,
+            retention_period: Some(Duration::from_secs(744 * 3600)),
             ..all.clone()
         };
         assert_eq!(*overrides.for_tenant(&"a".parse().unwrap()), a);
-        for tenant in ["b", "c"] {
-            assert_eq!(*overrides.for_tenant(&tenant.parse().unwrap()), all);
-        }
-        let left_out = [
-            "compactor_blocks_retention_period",
-            "distributor_usage_groups",
-            "max_global_series_per_tenant",
-            "store_gateway_tenant_shard_size",
-        ];
+        let b = TenantLimits { retention_period: Some(Duration::ZERO), ..all.clone() };
+        assert_eq!(*overrides.for_tenant(&"b".parse().unwrap()), b, "zero keeps profiles for ever");
+        assert_eq!(*overrides.for_tenant(&"c".parse().unwrap()), all);
+        let left_out =
+            ["distributor_usage_groups", "max_global_series_per_tenant", "store_gateway_tenant_shard_size"];
         assert!(overrides.take_ignored_settings().iter().eq(left_out), "each once");
         replace(&overrides, yaml).unwrap();
         assert!(overrides.take_ignored_settings().is_empty());
         let error =
             replace(&overrides, "overrides: {a: {ingestion_rate: 1MiB, ingestion_rate_mb: 1}}").unwrap_err();
         assert!(error.to_string().contains("ingestion_rate is set as well"), "{error}");
+        let twice = "overrides: {a: {retention_period: 1h, compactor_blocks_retention_period: 2h}}";
+        let error = replace(&overrides, twice).unwrap_err();
+        assert!(error.to_string().contains("retention_period is set as well"), "{error}");
     }
 
     #[test]

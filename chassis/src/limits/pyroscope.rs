@@ -36,10 +36,13 @@ const OPTIONAL_LIMITS: [&str; 6] = [
     "max_query_bytes",
 ];
 /// Durations that `0` disables in both systems.
-const DURATION_LIMITS: [&str; 2] = ["reject_older_than", "reject_newer_than"];
+const DURATION_LIMITS: [&str; 3] = ["reject_older_than", "reject_newer_than", "retention_period"];
+/// Name of the retention period in earlier versions.
+const EARLIER_RETENTION_NAME: &str = "compactor_blocks_retention_period";
+const RETENTION_NAME: &str = "retention_period";
 
 /// Settings without a counterpart.
-const UNSUPPORTED_SETTINGS: [&str; 13] = [
+const UNSUPPORTED_SETTINGS: [&str; 12] = [
     "async_ingest",
     "enforce_labels_order",
     "ingestion_artificial_delay",
@@ -49,7 +52,6 @@ const UNSUPPORTED_SETTINGS: [&str; 13] = [
     "max_global_series_per_tenant",
     "max_query_parallelism",
     "recording_rules",
-    "retention_period",
     "split_queries_by_interval",
     "symbolizer",
     "write_path",
@@ -103,12 +105,19 @@ pub(super) fn translate_exception(
 }
 
 fn is_supported_setting(name: &str) -> bool {
-    !UNSUPPORTED_SETTINGS.contains(&name)
-        && !UNSUPPORTED_SETTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    let is_unsupported = UNSUPPORTED_SETTINGS.contains(&name)
+        || UNSUPPORTED_SETTING_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    name == EARLIER_RETENTION_NAME || !is_unsupported
 }
 
 fn rename_settings(exception: &mut Map<String, Value>) -> Vec<(&'static str, String)> {
     let mut errors = Vec::new();
+    if let Some(value) = exception.remove(EARLIER_RETENTION_NAME)
+        && exception.insert(RETENTION_NAME.to_owned(), value).is_some()
+    {
+        let reason = format!("{RETENTION_NAME} is set as well; remove one of both settings");
+        errors.push((EARLIER_RETENTION_NAME, reason));
+    }
     for (name, renamed) in RENAMED_MEBIBYTE_LIMITS {
         let Some(value) = exception.remove(name) else { continue };
         if exception.contains_key(renamed) {
