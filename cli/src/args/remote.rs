@@ -172,9 +172,10 @@ pub struct QuerySeriesArgs {
     /// Maximum number of series, the largest first
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
-    /// Aggregation of the profiles in one step
-    #[arg(long, value_enum, default_value_t = SeriesAggregation::Sum)]
-    pub aggregation: SeriesAggregation,
+    /// Aggregation of the profiles in one step [default: average for types that state a level, such as memory in
+    /// use; sum for all others]
+    #[arg(long, value_enum)]
+    pub aggregation: Option<SeriesAggregation>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -38,6 +38,29 @@ pub enum ProfileTypeError {
     },
 }
 
+/// Kinds of values that state a level at one time, such as memory in use. The plural counts as well.
+const GAUGE_KINDS: [&str; 8] = [
+    "inuse_objects",
+    "inuse_space",
+    "goroutine",
+    "thread",
+    "threadcreate",
+    "live",
+    "live_objects",
+    "live_space",
+];
+
+impl ProfileType {
+    /// Returns whether values state a level, such as memory in use or the number of goroutines. Levels of
+    /// several times are averaged. Values of all other types are amounts, such as CPU time or allocations, and
+    /// are added up. Unknown types are amounts.
+    pub fn is_gauge(&self) -> bool {
+        let kind = self.value.kind.as_str();
+        let singular = kind.strip_suffix('s').unwrap_or(kind);
+        GAUGE_KINDS.iter().any(|gauge| kind == *gauge || singular == *gauge)
+    }
+}
+
 impl FromStr for ProfileType {
     type Err = ProfileTypeError;
 
@@ -72,6 +95,31 @@ impl fmt::Display for ProfileType {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_in_use_and_goroutines_are_gauges_and_amounts_are_not() {
+        let is_gauge = |text: &str| text.parse::<ProfileType>().unwrap().is_gauge();
+        for gauge in [
+            "memory:inuse_space:bytes:space:bytes",
+            "memory:inuse_objects:count:space:bytes",
+            "goroutine:goroutine:count:goroutine:count",
+            "goroutines:goroutines:count:goroutine:count",
+            "threadcreate:threadcreate:count::",
+            "memory:live:count:objects:count",
+        ] {
+            assert!(is_gauge(gauge), "{gauge}");
+        }
+        for amount in [
+            "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+            "process_cpu:samples:count:cpu:nanoseconds",
+            "memory:alloc_space:bytes:space:bytes",
+            "mutex:contentions:count:contentions:count",
+            "block:delay:nanoseconds:contentions:count",
+            "custom:things:count::",
+        ] {
+            assert!(!is_gauge(amount), "{amount}");
+        }
+    }
 
     #[test]
     fn five_parts_and_a_sixth_that_is_ignored() {

@@ -43,10 +43,12 @@ pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Resul
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let step = step(args.step, range)?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
-    let aggregation = match args.aggregation {
+    let default = if meant.is_gauge() { SeriesAggregation::Average } else { SeriesAggregation::Sum };
+    let aggregation = match args.aggregation.unwrap_or(default) {
         SeriesAggregation::Sum => TimeSeriesAggregationType::Sum,
         SeriesAggregation::Average => TimeSeriesAggregationType::Average,
     };
+    let is_average = aggregation == TimeSeriesAggregationType::Average;
     let request = SelectSeriesRequest {
         profile_type_id: meant.to_string(),
         label_selector: select.selector.to_string(),
@@ -70,12 +72,15 @@ pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Resul
     output.print_json_or_text(
         || {
             json!({ "type": meant.to_string(), "unit": unit, "start": range.start, "end": range.end,
+                "aggregation": if is_average { "average" } else { "sum" },
                 "step_seconds": step.as_secs_f64(), "series": lines.iter().map(line_json).collect::<Vec<_>>() })
         },
         || {
             let mut text = format!("Type: {}\n", harmless(&meant.to_string()));
             // Writing to a string does not fail, here and below.
             let _ = writeln!(text, "Time: {range}, a point every {}", format_duration(step));
+            let of_point = if is_average { "average of its profiles" } else { "sum of its profiles" };
+            let _ = writeln!(text, "Points: {of_point}");
             let head = format!("{:>10} {:>10} {:>10} {:>7}  {:<CHART_COLUMNS$}  series", "total", "max", "last", "points", "");
             let _ = writeln!(text, "{}", output.format_bold(&head));
             lines.iter().for_each(|line| row(&mut text, line, unit, range));
