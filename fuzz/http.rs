@@ -5,12 +5,12 @@
 mod part {
     pub mod body;
     pub mod decoded_size;
-    pub mod diagnostics_header;
     pub mod encoding;
     pub mod json;
     pub mod pace;
     pub mod partial_header;
     pub mod request_budget;
+    pub mod result_headers;
     pub mod tenant_header;
     pub mod unary;
     pub mod url_escaping;

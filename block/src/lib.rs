@@ -15,7 +15,7 @@
 //! | file | a row is |
 //! |---|---|
 //! | `series` | labels and type |
-//! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id) |
+//! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id); in a downsampled tier a bucket of a series, with the numbers of its records and profiles |
 //! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace, and a list of timestamps, each where some sample has one |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
 //! | `locations` | one line of a location, the innermost at depth 0 |
@@ -46,7 +46,8 @@ pub use merge::plan::partition_series;
 pub use merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};
 pub use merge::summary::{RowSummary, summarize_rows};
 pub use merge::{
-    MERGE_FAN_IN, MergeOutput, MergeResult, MergeSource, merge, merge_all, merge_into, merge_round_count,
+    DuplicateTotals, MERGE_FAN_IN, MergeOutput, MergeResult, MergeSource, merge, merge_all, merge_into,
+    merge_round_count,
 };
 pub use reader::file_ranges::{FileRanges, MAX_FETCH_GAP_BYTES, RowProjection, align_to_pages, footer_range};
 pub use reader::names::BlockNames;

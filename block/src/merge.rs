@@ -6,10 +6,12 @@
 //! * `selection`: windows of time and partitions of series. `summary`: rows by window.
 //! * `plan`: rows to take of each input, without duplicates.
 //! * `memory`: estimate of the memory.
-//! * `tenant`: merge of one tenant's parts. `input`: rows of one of them.
+//! * `tenant`: merge of one tenant's parts. `input`: rows of one of them. `downsample`: sums by bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use athanor_chassis::Tier;
 
 use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ScratchFactory};
@@ -18,10 +20,11 @@ use crate::format::sample_rows::OptionalColumns;
 use crate::merge::input::TenantInput;
 use crate::merge::plan::{MergePlan, PartLocation, PartRows};
 use crate::merge::selection::{RowSelection, RowTotals};
-use crate::merge::tenant::merge_tenant;
+use crate::merge::tenant::{TenantOutput, merge_tenant};
 use crate::reader::read::Block;
 use crate::writer::write::BlockWriter;
 
+pub(crate) mod downsample;
 pub(crate) mod input;
 pub(crate) mod memory;
 pub(crate) mod plan;
@@ -50,11 +53,16 @@ pub struct MergeSource {
     pub block: Block,
     /// Tenants of the block that take part. None for all.
     pub tenants: Option<BTreeSet<String>>,
+    /// Whether the downsampled tiers hold the rows of a raw block. Its copy of a profile stays in the raw tier, and
+    /// is not added to downsampled tiers.
+    pub is_covered: bool,
 }
 
 impl From<Block> for MergeSource {
+    /// Takes all rows of a block. Its `meta.json` states whether they are covered.
     fn from(block: Block) -> Self {
-        MergeSource { block, tenants: None }
+        let is_covered = block.meta().origin.as_ref().is_some_and(|origin| origin.is_covered);
+        MergeSource { block, tenants: None, is_covered }
     }
 }
 
@@ -63,7 +71,8 @@ impl From<Block> for MergeSource {
 pub struct MergeOutput {
     /// ID of the block.
     pub id: String,
-    /// Log ranges and job of the block, if it replaces blocks of the catalog.
+    /// Log ranges and job of the block, if it replaces blocks of the catalog. It names the tier, so a block of a
+    /// downsampled tier needs it.
     pub origin: Option<BlockOrigin>,
     /// Tenants to merge. None for all.
     pub tenants: Option<BTreeSet<String>>,
@@ -72,16 +81,40 @@ pub struct MergeOutput {
     pub newest_arrival: BTreeMap<String, u64>,
     /// Rows to merge.
     pub rows: RowSelection,
+    /// Tier of the block.
+    pub tier: Tier,
+    /// Covered raw blocks that are no inputs. A row of an input that is not covered is a duplicate if one of these
+    /// blocks has its ID in the selected time.
+    pub compared: Vec<Block>,
 }
 
-/// Result of a merge. For each tenant the selected rows of the inputs are the rows of the block plus the
-/// duplicates.
+/// Duplicates of one tenant that a merge dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DuplicateTotals {
+    /// Rows of covered inputs.
+    pub covered: RowTotals,
+    /// Rows of other inputs.
+    pub uncovered: RowTotals,
+}
+
+impl DuplicateTotals {
+    /// Returns the totals over all inputs.
+    pub fn total(&self) -> RowTotals {
+        let mut total = self.covered;
+        total.add(self.uncovered);
+        total
+    }
+}
+
+/// Result of a merge. For each tenant the selected rows of the inputs are the rows of a raw block plus the
+/// duplicates. The profiles and sum of selected uncovered rows are those of a block of a downsampled tier plus the
+/// uncovered duplicates.
 #[derive(Clone, Debug)]
 pub struct MergeResult {
     /// Metadata of the block.
     pub meta: BlockMeta,
     /// Duplicates that were dropped, for tenants with any.
-    pub duplicates: BTreeMap<String, RowTotals>,
+    pub duplicates: BTreeMap<String, DuplicateTotals>,
 }
 
 /// Input of one round, with the rows to take by the index of the tenant in the block.
@@ -108,7 +141,11 @@ pub fn merge_all(
 /// A tenant keeps one profile per ID among all rows of the selected time, in whichever series the copies are
 /// [INV-20]: the copy of the first source, of several in one source the least by series and time. So if several
 /// outputs split the series of a window, each ID is in one of them, and the output with the series of a dropped
-/// copy counts it.
+/// copy counts it. Copies in covered sources come first, whatever their order.
+///
+/// An output of a downsampled tier adds up the rows of each series and bucket. Sources are either raw blocks, of
+/// which the rows that a raw output would keep of uncovered sources are added up, or blocks of downsampled tiers up
+/// to the output's. Rows of downsampled tiers are selected by their time, and their IDs are not compared.
 pub fn merge_into(
     folder: &dyn BlockFolder,
     output: &MergeOutput,
@@ -118,7 +155,7 @@ pub fn merge_into(
 ) -> Result<MergeResult, BlockError> {
     let MergePlan { inputs: rows, duplicates } = MergePlan::read(&sources, output)?;
     let mut inputs = round_inputs(sources.into_iter().map(|source| source.block), rows);
-    let between = MergeOutput { id: output.id.clone(), ..MergeOutput::default() };
+    let between = intermediate_output(output, &inputs);
     while inputs.len() > MERGE_FAN_IN {
         let mut merged = Vec::new();
         for round in inputs.chunks(MERGE_FAN_IN) {
@@ -143,6 +180,17 @@ pub fn merge(folder: &dyn BlockFolder, id: &str, blocks: &[Block]) -> Result<Blo
     merge_round(folder, &output, &round_inputs(blocks.iter().cloned(), plan.inputs), &mut |_| ())
 }
 
+/// Describes the blocks between rounds. Records of raw inputs are counted in the last round only.
+fn intermediate_output(output: &MergeOutput, inputs: &[RoundInput]) -> MergeOutput {
+    let id = output.id.clone();
+    match inputs.iter().all(|input| input.block.meta().tier().is_raw()) {
+        true => MergeOutput { id, ..MergeOutput::default() },
+        false => {
+            MergeOutput { id, origin: output.origin.clone(), tier: output.tier, ..MergeOutput::default() }
+        }
+    }
+}
+
 /// Returns the blocks that have selected rows, with these.
 fn round_inputs(
     blocks: impl Iterator<Item = Block>,
@@ -158,10 +206,13 @@ fn merge_round(
     inputs: &[RoundInput],
     progress: &mut dyn FnMut(u64),
 ) -> Result<BlockMeta, BlockError> {
-    let mut columns = OptionalColumns::default();
+    let is_raw = output.tier.is_raw();
+    let mut columns = if is_raw { OptionalColumns::default() } else { OptionalColumns::DOWNSAMPLED };
     let mut parts: BTreeMap<&str, Vec<PartLocation>> = BTreeMap::new();
     for (input, of_input) in inputs.iter().enumerate() {
-        columns = columns.union(of_input.block.open_table(SAMPLES_FILE)?.columns());
+        if is_raw {
+            columns = columns.union(of_input.block.open_table(SAMPLES_FILE)?.columns());
+        }
         for &tenant in of_input.rows.keys() {
             let name = of_input.block.meta().tenants[tenant].tenant.as_str();
             parts.entry(name).or_default().push(PartLocation { input, tenant });
@@ -176,7 +227,8 @@ fn merge_round(
         };
         let of_tenant: Vec<TenantInput<'_>> = parts.iter().map(part).collect();
         let newest_arrival = output.newest_arrival.get(tenant).copied().unwrap_or_default();
-        merge_tenant(&mut writer, tenant, newest_arrival, &of_tenant, progress)?;
+        let of_output = TenantOutput { tenant, newest_arrival, tier: output.tier };
+        merge_tenant(&mut writer, &of_output, &of_tenant, progress)?;
     }
     writer.finish()
 }

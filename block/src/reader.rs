@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `read` opens a block and reads its tables. `profile_stream` reads profiles in
-//! batches. `scan` sums sample rows by stack. `timestamps` reads and writes
+//! batches, `row_ids` their IDs or counts. `scan` sums sample rows by stack. `timestamps` reads and writes
 //! the times of rows. `names` and `frames` resolve names. `source` implements the query interface.
 //! `verify` checks that the tables of a part agree with each other.
 
@@ -15,6 +15,7 @@ pub(crate) mod frames;
 pub(crate) mod names;
 pub(crate) mod profile_stream;
 pub(crate) mod read;
+pub(crate) mod row_ids;
 pub(crate) mod scan;
 pub(crate) mod source;
 pub(crate) mod timestamps;

@@ -5,12 +5,18 @@ use std::sync::Arc;
 
 use athanor_block::{
     Block, BlockBuilder, BlockError, BlockFolder, BlockMeta, FORMAT_VERSION, FileMeta, META_FILE,
-    MemoryFolder, MemoryProfiles, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE, merge, write_from_memory,
+    MemoryFolder, MemoryProfiles, MergeOutput, PAGE_BYTES, PARQUET_FILES, PROFILES_FILE, merge, merge_into,
+    write_from_memory,
 };
+use athanor_chassis::Tier;
 use athanor_chassis::compute::ComputePool;
 use athanor_profile::formats::pprof::{DecodeLimits, encode};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType, generate};
+
+#[path = "downsampling/origin.rs"]
+mod origin;
+use origin::origin_of_tier;
 
 fn build() -> MemoryFolder {
     let mut scratch = || Ok(Arc::new(MemoryFolder::default()) as Arc<dyn BlockFolder>);
@@ -127,6 +133,102 @@ fn block_of_earlier_version_with_duplicates_merges_to_one_copy_each() {
         (1, 1, 1)
     );
     assert_eq!(part.read_series().unwrap()[0].labels().get("pod"), Some("a"), "the least series keeps it");
+}
+
+/// Number of profiles in the one row of the block. Its bytes occur nowhere else.
+const BUCKET_PROFILES: u128 = 777;
+
+/// A block of a downsampled tier with one row.
+fn build_bucket() -> MemoryFolder {
+    let mut source = MemorySource::default();
+    for id in 0..BUCKET_PROFILES {
+        let mut profile = Profile::default();
+        profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+        profile.header.time_nanos = 1_700_000_000_000_000_000;
+        let stack = profile.dictionary.intern_named_stack(["main", "work"].into_iter());
+        profile.samples.push(stack, 0, &[5]);
+        source.add(&Labels::default(), &profile, id << 64);
+    }
+    let raw = MemoryFolder::default();
+    let parts = [("acme", &source as &dyn MemoryProfiles)];
+    write_from_memory(&raw, "raw", None, parts.into_iter()).unwrap();
+    let folder = MemoryFolder::default();
+    let output = MergeOutput {
+        id: "bucket".to_owned(),
+        origin: Some(origin_of_tier("bucket", Tier::FiveMinutes)),
+        tier: Tier::FiveMinutes,
+        ..MergeOutput::default()
+    };
+    let sources = vec![Block::open(Arc::new(raw)).unwrap().into()];
+    let mut scratch = || Err(std::io::ErrorKind::Unsupported.into());
+    merge_into(&folder, &output, sources, &mut scratch, &mut |_| ()).unwrap();
+    folder
+}
+
+fn change_meta(folder: &MemoryFolder, change: impl FnOnce(&mut BlockMeta)) {
+    let mut meta = meta_of(folder);
+    change(&mut meta);
+    folder.tamper(META_FILE, |bytes| *bytes = meta.encode());
+}
+
+#[test]
+fn wrong_byte_in_a_block_of_buckets_is_refused_or_read() {
+    let folder = build_bucket();
+    read(&folder).unwrap();
+    for file in PARQUET_FILES {
+        for at in 0..folder.length(file).unwrap() as usize {
+            let flip = [0x01, 0x10, 0x80, 0xff][at % 4];
+            tamper(&folder, file, |content| content[at] ^= flip);
+            let _ = read(&folder);
+            let open = Block::open(Arc::new(folder.clone()))
+                .map(|block| merge(&MemoryFolder::default(), "m", &[block]));
+            assert!(
+                open.is_err() || open.is_ok_and(|merged| merged.is_err()),
+                "raw rows are made of no buckets"
+            );
+            tamper(&folder, file, |content| content[at] ^= flip);
+        }
+    }
+    read(&folder).unwrap();
+}
+
+#[test]
+fn counts_that_contradict_each_other_are_rejected() {
+    let rejected = |change: &dyn Fn(&MemoryFolder)| {
+        let folder = build_bucket();
+        change(&folder);
+        read(&folder).unwrap_err().to_string()
+    };
+    let records = (BUCKET_PROFILES as u64).to_le_bytes();
+    let few = rejected(&|folder| replace(folder, PROFILES_FILE, &records, &776u64.to_le_bytes()));
+    assert!(few.contains("a row counts 777 profiles and 776 records"), "{few}");
+    let negative = rejected(&|folder| replace(folder, PROFILES_FILE, &records, &(-1i64).to_le_bytes()));
+    assert!(negative.contains("a row counts 777 profiles and -1 records"), "{negative}");
+    let more = rejected(&|folder| replace(folder, PROFILES_FILE, &records, &778u64.to_le_bytes()));
+    assert!(more.contains("rows add up 778 profiles, meta.json lists 777"), "{more}");
+    let listed = rejected(&|folder| change_meta(folder, |meta| meta.tenants[0].records = 7));
+    assert!(listed.contains("rows add up 777 profiles, meta.json lists 7"), "{listed}");
+}
+
+#[test]
+fn tier_that_contradicts_the_rows_is_rejected() {
+    let folder = build_bucket();
+    change_meta(&folder, |meta| meta.origin.as_mut().unwrap().tier = Tier::OneDay);
+    let longer = read(&folder).unwrap_err().to_string();
+    assert!(longer.contains("is not the end of a bucket of tier 1d"), "{longer}");
+    change_meta(&folder, |meta| {
+        meta.origin.as_mut().unwrap().tier = Tier::Raw;
+        meta.tenants[0].records = 0;
+    });
+    let counted = read(&folder).unwrap_err().to_string();
+    assert!(counted.contains("the file has counts of profiles, its tier is raw"), "{counted}");
+    let single = build();
+    change_meta(&single, |meta| {
+        meta.origin = Some(origin_of_tier("test", Tier::OneHour));
+        meta.tenants[0].records = u64::from(meta.tenants[0].profiles.1);
+    });
+    let uncounted = read(&single).unwrap_err().to_string();
+    assert!(uncounted.contains("the file has no counts of profiles, its tier is 1h"), "{uncounted}");
 }
 
 #[test]

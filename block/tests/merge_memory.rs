@@ -10,13 +10,20 @@ use athanor_block::{
     Block, BlockFolder, LocalFolder, MemoryProfiles, MergeOutput, MergeSource, estimate_merge_memory,
     merge_into, write_from_memory,
 };
+use athanor_chassis::Tier;
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ValueType};
+
+#[path = "downsampling/origin.rs"]
+mod origin;
+use origin::origin_of_tier;
 
 /// Number of blocks of each merge.
 const BLOCK_COUNT: u64 = 3;
 /// Variable with the folder of the inputs, in the process that merges.
 const FOLDER_VARIABLE: &str = "ATHANOR_TEST_MERGE_FOLDER";
+/// Variable with the tier of the output.
+const TIER_VARIABLE: &str = "ATHANOR_TEST_MERGE_TIER";
 /// Name of the test that merges.
 const MERGE_TEST: &str = "memory_of_a_merge_is_measured";
 const RESULT_FILE: &str = "peak_bytes";
@@ -72,11 +79,14 @@ fn memory_of_a_merge_is_measured() {
     let Ok(folder) = std::env::var(FOLDER_VARIABLE) else { return };
     let folder = Path::new(&folder);
     let sources = open_inputs(folder);
-    let output = LocalFolder::create(folder.join("output")).unwrap();
+    #[expect(clippy::disallowed_methods, reason = "the test's own variable")]
+    let tier: Tier = std::env::var(TIER_VARIABLE).unwrap().parse().unwrap();
+    let output = LocalFolder::create(folder.join(tier.name())).unwrap();
     let mut scratch = || Err(std::io::ErrorKind::Unsupported.into());
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status_bytes("VmRSS:");
-    let making = MergeOutput { id: "merged".to_owned(), ..MergeOutput::default() };
+    let origin = (!tier.is_raw()).then(|| origin_of_tier("merged", tier));
+    let making = MergeOutput { id: "merged".to_owned(), origin, tier, ..MergeOutput::default() };
     let merged =
         merge_into(&output as &dyn BlockFolder, &making, sources, &mut scratch, &mut |_| ()).unwrap();
     let peak = status_bytes("VmHWM:") - before;
@@ -95,14 +105,25 @@ fn estimate_is_above_the_memory_of_a_merge_and_near() {
     for shape in shapes {
         let folder = tempfile::tempdir().unwrap();
         write_inputs(&shape, folder.path());
-        let estimate = estimate_merge_memory(&open_inputs(folder.path()), None).unwrap();
-        let mut merge = Command::new(std::env::current_exe().unwrap());
-        merge.args([MERGE_TEST, "--exact"]).env(FOLDER_VARIABLE, folder.path());
-        assert!(merge.output().unwrap().status.success());
-        let measured: u64 = fs::read_to_string(folder.path().join(RESULT_FILE)).unwrap().parse().unwrap();
-        println!("{}: estimate {estimate} bytes, measured {measured}", shape.name);
+        let inputs = open_inputs(folder.path());
+        let estimate = estimate_merge_memory(&inputs, &[], None).unwrap();
+        let compared: Vec<Block> = inputs.iter().map(|source| source.block.clone()).collect();
+        let with_compared = estimate_merge_memory(&inputs, &compared, None).unwrap();
+        assert!(with_compared > estimate, "IDs of other blocks take memory too");
+        let of_raw = measure_merge(folder.path(), Tier::Raw);
+        let of_buckets = measure_merge(folder.path(), Tier::FiveMinutes);
+        println!("{}: estimate {estimate} bytes, measured {of_raw} and {of_buckets}", shape.name);
+        let measured = of_raw.max(of_buckets);
         assert!(estimate >= measured, "{}: estimate {estimate} is below {measured}", shape.name);
         // Small merges take less than the fixed part of the estimate.
-        assert!(estimate <= 4 * measured.max(4 << 20), "{}: {estimate} is far above {measured}", shape.name);
+        assert!(estimate <= 4 * of_raw.max(4 << 20), "{}: {estimate} is far above {of_raw}", shape.name);
     }
+}
+
+/// Merges in another process, and returns its peak of memory in bytes.
+fn measure_merge(folder: &Path, tier: Tier) -> u64 {
+    let mut merge = Command::new(std::env::current_exe().unwrap());
+    merge.args([MERGE_TEST, "--exact"]).env(FOLDER_VARIABLE, folder).env(TIER_VARIABLE, tier.name());
+    assert!(merge.output().unwrap().status.success());
+    fs::read_to_string(folder.join(RESULT_FILE)).unwrap().parse().unwrap()
 }

@@ -88,7 +88,7 @@ fn fetched_ranges_are_enough_for_a_merge() {
         let ranges = copy_ranges(&folder, meta, &tails).byte_ranges_of(tenants.as_ref()).unwrap();
         assert!(ranges.iter().all(|(file, _)| *file != INDEX_FILE));
         let fetched = copy_ranges(&folder, meta, &ranges);
-        let source = MergeSource { block: fetched.clone(), tenants: tenants.clone() };
+        let source = MergeSource { tenants: tenants.clone(), ..MergeSource::from(fetched.clone()) };
         assert!(!summarize_rows(&[source], 7).unwrap().tenants.is_empty());
         let sparse = merge_tenant(fetched, tenants.clone());
         let complete = merge_tenant(whole.clone(), tenants.clone());

@@ -145,12 +145,12 @@ fn check_windows(blocks: &[Block], width: i64, pieces: usize) {
                 stored.sort();
                 assert_eq!(stored, kept);
                 assert!(!kept.is_empty(), "no partition is empty");
-                assert_eq!(result.duplicates.get(&tenant).copied().unwrap_or_default(), dropped);
+                assert_eq!(result.duplicates.get(&tenant).copied().unwrap_or_default().total(), dropped);
                 add_stated(&mut of_outputs, &block);
                 result
                     .duplicates
                     .iter()
-                    .for_each(|(tenant, rows)| add_totals(&mut of_outputs, tenant, *rows));
+                    .for_each(|(tenant, rows)| add_totals(&mut of_outputs, tenant, rows.total()));
             }
         }
     }
@@ -229,7 +229,7 @@ fn copy_of_first_source_is_kept_whatever_its_series() {
     let earlier = block_of(&[plain_record(3, 5, 7, 4)]);
     let kept_in_series_3 = |blocks: &[Block]| {
         let (result, folder) = merge_rows(&output_of("acme", RowSelection::default()), &sources(blocks));
-        assert_eq!(result.duplicates["acme"].profiles, 1);
+        assert_eq!(result.duplicates["acme"].uncovered.profiles, 1);
         let stored = records_of(&open(&folder));
         assert_eq!(stored.iter().map(|record| record.id).collect::<BTreeSet<_>>(), [7, 8].into());
         stored.iter().any(|record| record.series == series(3))

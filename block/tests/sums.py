@@ -29,3 +29,6 @@ show(
     join locations using (location)
     join functions using (function) where depth = 0 group by all having sum(samples.value) <> 0 order by all"""
 )
+# Profiles by series. A row of a downsampled tier adds up several.
+columns = [column[0] for column in db.execute("describe profiles").fetchall()]
+show(by_series.format(value="records" if "records" in columns else "1", rows="profiles"))

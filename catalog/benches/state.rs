@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use athanor_catalog::{
-    BlockEntry, BlockId, CatalogCommand, CatalogState, CommandResult, TenantSpan, shard_id,
+    BlockEntry, BlockId, CatalogCommand, CatalogState, CommandResult, RetentionPolicy, TenantSpan, shard_id,
 };
 use athanor_chassis::{Random, TenantId, Tier, Timestamp};
 
@@ -180,7 +180,10 @@ fn measure_whole_state(filled: &mut FilledCatalog) {
     let now = filled.now();
     let mut expiry = Measured::new("expiry without overdue blocks");
     for _ in 0..ROUNDS {
-        let command = CatalogCommand::ExpireBlocks { retention, max_percent: Some(5) };
+        let command = CatalogCommand::ExpireBlocks {
+            retention: RetentionPolicy::uniform(retention),
+            max_percent: Some(5),
+        };
         expiry.time(|| filled.state.apply(now, command));
     }
     expiry.print(None);

@@ -118,6 +118,9 @@ pub struct DroppedRows {
     pub samples: u64,
     /// Sum of the sample values, modulo 2^64.
     pub sum: u64,
+    /// Whether the rows are of covered parts, so that the tiers keep holding them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_covered: bool,
 }
 
 /// Reason for which a job drops rows.
@@ -214,6 +217,20 @@ impl BlockEntry {
         (u128::from(self.bytes) * profiles).checked_div(all).map_or(0, |bytes| bytes as u64)
     }
 
+    /// Returns whether tier and coverage fit the level: only merged blocks of one tenant are downsampled, and
+    /// only raw ones of them are covered.
+    pub fn has_valid_tier(&self) -> bool {
+        match self.tier.is_raw() {
+            true => !self.is_covered || self.level >= TENANT_FOLDER_LEVEL,
+            false => !self.is_covered && self.level >= TENANT_FOLDER_LEVEL,
+        }
+    }
+
+    /// Returns whether the tiers lack the rows of a raw block.
+    pub fn is_uncovered(&self) -> bool {
+        self.tier.is_raw() && !self.is_covered
+    }
+
     /// Returns all log ranges of the block, the first one included.
     pub fn log_ranges(&self) -> impl Iterator<Item = ShardLogRange> {
         let &Self { shard, epoch, from, to, .. } = self;
@@ -246,9 +263,10 @@ impl BlockEntry {
 
     /// Returns whether a flushed block and another block may hold the same row. A merge takes whole parts, so
     /// the log ranges decide. Two merged blocks of one range can hold different times, so only the jobs that
-    /// wrote them tell them apart; they never conflict here.
+    /// wrote them tell them apart; they never conflict here. Blocks of different tiers share no row.
     pub fn conflicts_with(&self, other: &Self) -> bool {
         match (self.level, other.level) {
+            _ if self.tier != other.tier => false,
             (0, 0) => self.overlaps_log_ranges(other),
             (0, _) | (_, 0) => self.overlaps_log_ranges(other) && self.shares_tenant(other),
             _ => false,
@@ -256,10 +274,11 @@ impl BlockEntry {
     }
 
     /// Returns whether both blocks may hold the same row, for a block whose inputs are unknown. Merged blocks
-    /// hold different rows if one job wrote both, or if no tenant has rows of one time in both.
+    /// hold different rows if one job wrote both, if they are of different tiers, or if no tenant has rows of
+    /// one time in both.
     pub fn may_share_rows_with(&self, other: &Self) -> bool {
         let is_of_same_job = self.job.is_some() && self.job == other.job;
-        let is_merged = self.level > 0 && other.level > 0;
+        let is_merged = self.level > 0 && other.level > 0 && self.tier == other.tier;
         self.conflicts_with(other)
             || (is_merged && !is_of_same_job && self.overlaps_log_ranges(other) && self.shares_times(other))
     }

@@ -12,7 +12,7 @@ pub(crate) mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +20,10 @@ use crate::block::{BlockEntry, BlockId, PartId};
 
 /// Limit of parts in one job.
 pub const MAX_JOB_PARTS: usize = 16_000;
-/// Limit of blocks that one job writes.
+/// Limit of blocks that one job writes, those of all tiers included.
 pub const MAX_JOB_OUTPUTS: usize = 64;
+/// Limit of covered blocks with which one job compares its rows.
+pub const MAX_COMPARED_BLOCKS: usize = 16_000;
 
 /// Set of parts. Tenants refer to blocks by index, so the set stays small with many tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +39,9 @@ pub struct JobParts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompactionJob {
+    /// Tier of the inputs. A raw job from level 2 on writes blocks of all tiers.
+    #[serde(default, skip_serializing_if = "Tier::is_raw")]
+    pub tier: Tier,
     /// Level of the outputs.
     pub level: u8,
     /// Input blocks, in the order of their arrival. Each lists the parts that the job takes, and no others.
@@ -97,8 +102,11 @@ pub struct CompactionStatus {
     pub time: Timestamp,
     /// Whether an operator paused compaction.
     pub is_paused: bool,
-    /// Number of listed blocks by level.
+    /// Number of listed raw blocks by level.
     pub blocks_by_level: BTreeMap<u8, u64>,
+    /// Number of listed blocks by tier.
+    #[serde(default)]
+    pub blocks_by_tier: BTreeMap<Tier, u64>,
     /// Number of jobs that wait.
     pub waiting_jobs: u64,
     /// Bytes of the jobs that wait.

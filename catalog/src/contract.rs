@@ -1,7 +1,6 @@
 //! Contract of the catalog, and an implementation in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
@@ -12,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::compaction::planner::{compaction_status, plan_jobs};
 use crate::state::{
     AgeReport, BlockListing, CatalogCommand, CatalogState, CommandError, CommandResult, DataLoss,
-    RemovalReport, TenantDocuments, Tombstone, decode_shard_id,
+    RemovalReport, RetentionPolicy, TenantDocuments, Tombstone, decode_shard_id,
 };
 use crate::{
     BlockEntry, BlockId, CompactionJob, CompactionStatus, DroppedRows, JobParts, JobRequest, MAX_SLOTS,
@@ -59,7 +58,7 @@ pub trait Catalog: Send + Sync + 'static {
 
     /// Returns the ages of all blocks at the time that the next command would carry. Only a voter can compute
     /// them.
-    async fn block_ages(&self, _retention: Duration) -> Result<AgeReport, CatalogError> {
+    async fn block_ages(&self, _retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
         let message = "this catalog cannot compute the ages of blocks; send the request to a node with the role metastore";
         Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))
     }
@@ -195,14 +194,21 @@ pub trait Catalog: Send + Sync + 'static {
         }
     }
 
-    /// Swaps the parts of a claim for the blocks that were merged from them. A retry changes nothing.
+    /// Swaps the parts of a claim for the blocks that were merged from them. `compared` names the covered
+    /// blocks with whose ids the job compared its rows. A retry changes nothing. The claim ends with
+    /// [`CommandError::NotCompared`], without a failure.
     async fn finish_job(
         &self,
         token: u64,
         outputs: Vec<BlockEntry>,
         dropped: Vec<DroppedRows>,
+        compared: Vec<BlockId>,
     ) -> Result<(), CatalogError> {
-        self.apply_command(CatalogCommand::FinishJob { token, outputs, dropped }).await
+        match self.propose(CatalogCommand::FinishJob { token, outputs, dropped, compared }).await? {
+            CommandResult::Changed(_) => Ok(()),
+            CommandResult::NotCompared(block) => Err(CommandError::NotCompared { block }.into()),
+            other => Err(CatalogError::from_result(other)),
+        }
     }
 
     /// Ends a claim without a result, and counts the failure.
@@ -311,7 +317,7 @@ impl Catalog for InMemoryCatalog {
         Ok(self.state().tombstones().map(|(block, tombstone)| (block, tombstone.clone())).collect())
     }
 
-    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+    async fn block_ages(&self, retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
         Ok(self.state().block_ages(self.clock.wall(), retention))
     }
 

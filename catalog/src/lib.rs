@@ -33,7 +33,7 @@
 //! # Expiration
 //! A block past its retention expires by the catalog's time, at most a share of all blocks per hour. It
 //! leaves the listing and stays restorable until it is purged, which comes before its objects are removed.
-//! Listings of a range that overlaps removed profiles of the tenant name their times.
+//! Raw rows that a longer-lived tier lacks do not expire. Listings name the times of removed profiles.
 //!
 //! # Staging
 //! A command is bounded, but the number of a block's tenants is not. If a block has more than
@@ -47,6 +47,7 @@
 //! step, so no listing has both or neither [INV-20]. It is applied only if
 //! - the claim of its token has not ended, so nobody else claimed one of its parts;
 //! - inputs equal outputs and dropped rows, in profiles, samples and sums of each tenant;
+//! - its inputs are of one tier, and each downsampled tier gets the rows of the uncovered inputs of a final merge;
 //! - the outputs inherit times, arrivals and log ranges of their inputs.
 //!
 //! A multi-tenant block loses parts and stays listed for its other tenants. Without parts it gets a
@@ -67,8 +68,8 @@ pub use block::{
 };
 pub use compaction::planner::{PlanInput, PlannerSettings, compaction_status, plan_jobs};
 pub use compaction::{
-    CompactionJob, CompactionStatus, JobParts, JobRequest, MAX_JOB_OUTPUTS, MAX_JOB_PARTS, PartClaim,
-    PartFailures,
+    CompactionJob, CompactionStatus, JobParts, JobRequest, MAX_COMPARED_BLOCKS, MAX_JOB_OUTPUTS,
+    MAX_JOB_PARTS, PartClaim, PartFailures,
 };
 pub use contract::{Catalog, CatalogError, InMemoryCatalog};
 pub use state::{
@@ -81,6 +82,7 @@ pub use state::{
     MAX_PURGED_TENANTS, MAX_REPLICATION_FACTOR, MAX_SERVICES, MAX_SHARDS, MAX_SHARDS_PER_NODE,
     MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND, MAX_TOTAL_DOCUMENT_BYTES, MAX_VOTERS, OutputMismatch,
     PendingTable, PhaseTransition, ProfileTimeRange, RecoveryFindings, RecoveryInput, RemovalReport,
-    ReplicaPlacement, RoutingView, ServiceRates, ShardEntry, ShardNode, ShardPhase, ShardReport,
-    TOMBSTONE_RETENTION, TenantDocument, TenantDocuments, Tombstone, decode_shard_id, shard_id,
+    ReplicaPlacement, RetentionPolicy, RoutingView, ServiceRates, ShardEntry, ShardNode, ShardPhase,
+    ShardReport, TOMBSTONE_RETENTION, TenantDocument, TenantDocuments, TierRetention, Tombstone,
+    decode_shard_id, shard_id,
 };

@@ -28,9 +28,9 @@ use persistent_map::{PersistentMap, SharedValue};
 
 pub use block_lifecycle::blocks::{DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS};
 pub use block_lifecycle::removal::RemovalReport;
-pub use block_lifecycle::retention::{
-    AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS, ProfileTimeRange,
-};
+pub use block_lifecycle::removed_times::ProfileTimeRange;
+pub use block_lifecycle::retention::{AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS};
+pub use block_lifecycle::retention_policy::{RetentionPolicy, TierRetention};
 pub use block_lifecycle::staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
 pub use block_lifecycle::tombstones::{TOMBSTONE_RETENTION, Tombstone};
 use command::CatalogCommand as Command;
@@ -39,7 +39,7 @@ pub use command_result::{CommandError, CommandResult, LimitedResource, PhaseTran
 pub use compaction::claims::JOB_LEASE;
 pub use compaction::failures::{MAX_FAILED_PARTS, MAX_PART_FAILURES};
 pub use compaction::finish::FINISHED_TOKEN_RETENTION;
-pub use compaction::job_check::{ConservedCount, OutputMismatch};
+pub use compaction::output_mismatch::{ConservedCount, OutputMismatch};
 pub use listing::{BlockListing, RoutingView};
 pub use rebuild::finished_jobs::{FinishedJob, FinishedJobs, JobInventory};
 pub use rebuild::recovery_input::{
@@ -166,7 +166,9 @@ impl CatalogState {
             Command::ClearDataLoss { before } => Ok(self.clear_data_loss(before)),
             Command::ClaimParts { worker, parts } => self.claim_parts(worker, parts),
             Command::RenewLeases { worker, tokens } => Ok(self.renew_leases(worker, &tokens)),
-            Command::FinishJob { token, outputs, dropped } => self.finish_job(token, outputs, &dropped),
+            Command::FinishJob { token, outputs, dropped, compared } => {
+                self.finish_job(token, outputs, &dropped, &compared)
+            }
             Command::FailJob { token, reason, culprit } => self.fail_job(token, &reason, culprit),
             Command::RetryParts { parts } => Ok(self.retry_parts(&parts)),
             Command::PauseCompaction { paused } => Ok(self.pause_compaction(paused)),
@@ -176,7 +178,7 @@ impl CatalogState {
             }
             Command::ExpireTombstones => Ok(self.expire_tombstones()),
             Command::ExpireBlocks { retention, max_percent } => {
-                Ok(self.expire_blocks(retention, max_percent))
+                Ok(self.expire_blocks(&retention, max_percent))
             }
             Command::RestoreBlocks { blocks } => self.restore_blocks(blocks),
             Command::PurgeBlocks { blocks } => Ok(self.purge_blocks(blocks)),

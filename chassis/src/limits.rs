@@ -213,6 +213,16 @@ impl LimitOverrides {
         Arc::clone(table.exceptions.get(tenant).unwrap_or(&table.all))
     }
 
+    /// Returns the limits of tenants without an override.
+    pub fn default_limits(&self) -> Arc<TenantLimits> {
+        Arc::clone(&self.table.read().all)
+    }
+
+    /// Returns the limits of all tenants with an override.
+    pub fn exceptions(&self) -> BTreeMap<TenantId, Arc<TenantLimits>> {
+        self.table.read().exceptions.clone()
+    }
+
     /// Replaces all overrides by those of a runtime file: `overrides: {team-a: {reject_older_than: 2h}}`.
     /// Limits that an override does not set are those of the default. Files of Grafana Pyroscope are accepted
     /// too. Settings with another name here are renamed. Settings without a counterpart are ignored, see
@@ -305,10 +315,6 @@ impl LimitOverrides {
     pub fn take_ignored_settings(&self) -> BTreeSet<String> {
         let mut table = self.table.write();
         std::mem::take(&mut table.unsaid)
-    }
-
-    fn default_limits(&self) -> Arc<TenantLimits> {
-        Arc::clone(&self.table.read().all)
     }
 }
 

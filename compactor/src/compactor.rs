@@ -199,6 +199,7 @@ impl Compactor {
         JobContext {
             job,
             claim: Arc::clone(claim),
+            catalog: &*self.deps.catalog,
             store: &self.deps.store,
             clock: &self.deps.clock,
             random: &self.deps.random,
@@ -224,15 +225,17 @@ impl Compactor {
     async fn finish_job(&self, token: u64, result: JobResult) -> Result<JobOutcome, Status> {
         let mut failures = 0;
         loop {
-            let JobResult { outputs, dropped, .. } = &result;
-            match self.deps.catalog.finish_job(token, outputs.clone(), dropped.clone()).await {
+            let JobResult { outputs, dropped, compared, .. } = &result;
+            let (outputs, dropped, compared) = (outputs.clone(), dropped.clone(), compared.clone());
+            match self.deps.catalog.finish_job(token, outputs, dropped, compared).await {
                 Ok(()) => {
                     self.counters.record_result(&result);
                     return Ok(JobOutcome::Finished);
                 }
-                Err(CatalogError::Refused(CommandError::ClaimEnded { .. })) => {
-                    return Ok(JobOutcome::ClaimEnded);
-                }
+                // If another job covered rows meanwhile whose IDs must be compared, the job is planned again.
+                Err(CatalogError::Refused(
+                    CommandError::ClaimEnded { .. } | CommandError::NotCompared { .. },
+                )) => return Ok(JobOutcome::ClaimEnded),
                 Err(CatalogError::Refused(refused)) => {
                     if let CommandError::BlockNameSkew { now, .. } = &refused {
                         let received_at = self.deps.clock.monotonic();

@@ -16,7 +16,7 @@ use athanor_catalog::{
     JobRequest, ShardLogRange, TenantDocuments, Tombstone,
 };
 use athanor_catalog::{BlockId, CompactionStatus};
-use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId};
+use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId, Tier};
 use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
 use athanor_storage::Store;
 use parking_lot::Mutex;
@@ -26,8 +26,6 @@ use tokio::sync::Notify;
 const UNFINISHED_INTERVAL: u64 = 8;
 /// Maximum number of blocks that one job reads.
 const MAX_MERGE_INPUTS: u64 = 5;
-/// Highest level of a job.
-const MAX_LEVEL: u64 = 3;
 
 /// Compactor that merges random parts of a cluster's blocks.
 #[derive(Clone)]
@@ -125,8 +123,10 @@ impl TestCompactor {
 }
 
 impl RandomPlanner {
-    /// Chooses random blocks, and all or some of their tenants.
+    /// Chooses random blocks of one tier, and all or some of their tenants.
     fn plan(&self, listed: &[BlockEntry]) -> Option<CompactionJob> {
+        let tier = listed.get(self.random.next_below(listed.len().max(1) as u64) as usize)?.tier;
+        let listed: Vec<BlockEntry> = listed.iter().filter(|block| block.tier == tier).cloned().collect();
         let count = 1 + self.random.next_below(MAX_MERGE_INPUTS);
         let mut chosen = BTreeMap::new();
         for _ in 0..count {
@@ -135,7 +135,7 @@ impl RandomPlanner {
         }
         let spans = chosen.values().flat_map(|input| &input.tenants);
         let mut tenants: BTreeSet<TenantId> = spans.map(|span| span.tenant.clone()).collect();
-        if self.random.next_below(2) == 0 {
+        if !tier.is_raw() || self.random.next_below(2) == 0 {
             let kept = tenants.iter().nth(self.random.next_below(tenants.len() as u64) as usize).cloned();
             tenants = kept.into_iter().collect();
         }
@@ -144,17 +144,27 @@ impl RandomPlanner {
             input.tenants.retain(|span| tenants.contains(&span.tenant));
         }
         inputs.retain(|input| !input.tenants.is_empty());
-        if has_conflict(&inputs, &tenants, listed) {
+        if tier.is_raw() && has_conflict(&inputs, &tenants, &listed) {
             return None;
         }
         let arrival = |input: &BlockEntry| input.tenants.iter().map(|span| input.newest_arrival(span)).max();
         inputs.sort_by_key(|input| (arrival(input), input.id));
         let highest = inputs.iter().map(|input| u64::from(input.level)).max()?;
-        let lowest = highest.max(1);
-        let level = lowest + self.random.next_below(MAX_LEVEL + 1 - lowest);
+        let (min_level, max_level) = job_levels(tier);
+        let lowest = highest.max(min_level);
+        let level = lowest + self.random.next_below(max_level + 1 - lowest);
         let bytes = inputs.iter().map(|input| input.bytes).sum();
         let splits = 1 + self.random.next_below(2) as u32;
-        Some(CompactionJob { level: level as u8, inputs, bytes, splits })
+        Some(CompactionJob { level: level as u8, tier, inputs, bytes, splits })
+    }
+}
+
+/// Returns the lowest and the highest level of a job that merges parts of a tier.
+fn job_levels(tier: Tier) -> (u64, u64) {
+    match tier {
+        Tier::Raw => (1, 3),
+        Tier::FiveMinutes => (3, 3),
+        Tier::OneHour | Tier::OneDay => (3, 4),
     }
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::{
     AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
-    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RoutingView, TenantDocuments,
-    Tombstone,
+    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RetentionPolicy, RoutingView,
+    TenantDocuments, Tombstone,
 };
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TenantId, Timestamp};
 use athanor_cluster::members::RoleName;
@@ -541,7 +541,7 @@ impl Catalog for MetastoreClient {
         self.read_tombstones().await
     }
 
-    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+    async fn block_ages(&self, retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
         self.local_voter()?.block_ages(retention).await
     }
 

@@ -66,7 +66,7 @@ pub const COMPACTION_METRICS: &[MetricFamily<Arc<CompactionStatus>>] = &[
     ),
     MetricFamily::gauge(
         "athanor_compaction_blocks",
-        "Number of registered blocks by compaction level: 0 is flushed, 1 is 10 minutes, 2 is 1 hour, 3 is 1 day",
+        "Number of registered raw blocks by compaction level: 0 is flushed, 1 is 10 minutes, 2 is 1 hour, 3 is 1 day",
         &["level"],
         |compaction, samples| {
             for (level, blocks) in &compaction.blocks_by_level {

@@ -287,6 +287,9 @@ pub fn bucket_block_from_meta(
     if level >= TENANT_FOLDER_LEVEL && block.tenants.len() != 1 {
         return Err(format!("block {id} of level {level} has {} tenants, not 1", block.tenants.len()));
     }
+    if !block.has_valid_tier() {
+        return Err(format!("block {id} of level {level} cannot be of tier {tier} or covered"));
+    }
     Ok(BucketBlock { block, job })
 }
 

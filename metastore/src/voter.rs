@@ -11,8 +11,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_catalog::{
     AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CatalogLogEntry,
-    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RoutingView, TenantDocuments,
-    Tombstone,
+    CommandResult, CompactionJob, CompactionStatus, JobRequest, RemovalReport, RetentionPolicy, RoutingView,
+    TenantDocuments, Tombstone,
 };
 use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
 use athanor_cluster::NodeId;
@@ -404,7 +404,7 @@ impl Catalog for MetastoreVoter {
         self.tombstones_after(None, usize::MAX).await
     }
 
-    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
+    async fn block_ages(&self, retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
         self.ensure_current().await?;
         let time = self.time();
         Ok(self.copy_state().state.block_ages(time, retention))

@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use athanor_chassis::{Status, TenantId};
 use athanor_profile::ProfileSource;
 use athanor_profile::encoding::hash::ContentHash;
-use athanor_query::{PartialResult, ProfileQuery, TimeRange};
+use athanor_query::{PartialResult, ProfileQuery, ResultResolution, TimeRange};
 
 mod adhoc;
 mod api;
@@ -79,6 +79,8 @@ pub struct QueryPlan {
     /// Last timestamp of a local source that does not report ids of its profiles. Peers may have profiles of
     /// that time.
     pub untold: Option<i64>,
+    /// Resolution of the data in the plan, by stretch of time.
+    pub resolution: ResultResolution,
     /// Number of blocks in the plan, local and remote. Used for query diagnostics.
     pub blocks: usize,
     /// Number of shards that other nodes lead. Used for query diagnostics.

@@ -211,7 +211,7 @@ impl PeerQueriers for Fleet {
     ) -> Result<AsyncQueryReport, Status> {
         let tenants: Vec<&str> = errand.tenants().iter().map(TenantId::as_str).collect();
         let asker = QueryContext::parse(&tenants.join("|")).expect("tenants");
-        let AsyncQueryReport { progress, warnings } =
+        let AsyncQueryReport { progress, warnings, resolution } =
             self.at(ticket.node)?.poll_local(&asker, &ticket.to_string())?;
         let progress = match progress {
             AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) => {
@@ -220,7 +220,7 @@ impl PeerQueriers for Fleet {
             }
             progress => progress,
         };
-        Ok(AsyncQueryReport { progress, warnings })
+        Ok(AsyncQueryReport { progress, warnings, resolution })
     }
 
     async fn query_record(&self, ticket: QueryHandleId, errand: &PeerRequest<'_>) -> Result<Bytes, Status> {

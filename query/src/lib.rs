@@ -24,8 +24,10 @@
 mod canonical;
 mod dedup;
 mod request;
+mod resolution;
 mod result;
 mod run;
+mod tier_plan;
 mod wire;
 
 pub use canonical::CanonicalQuery;
@@ -34,11 +36,13 @@ pub use request::frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
 pub use request::profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
 pub use request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, ProfileQuery,
-    ProfileQueryError, ProfileSelection, QueryKind, RequiredData, ResultLimits, TimeGrid, TimeSeriesQuery,
+    ProfileQueryError, ProfileSelection, QueryKind, RequiredData, RequiredResolution, ResultLimits, TimeGrid,
+    TimeSeriesQuery,
 };
 pub use request::selector::{Matcher, Selector};
 pub use request::selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES, SelectorError};
 pub use request::stack_filter::{CallSite, GoPgoOptions, StackFilter};
+pub use resolution::{ResolutionStretch, ResultResolution};
 pub use result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues};
 pub use result::partial::{
     LabelValueCounts, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar, TimeSeriesPoint,
@@ -49,6 +53,7 @@ pub use result::partial_origin::{PartialOrigin, PartialOriginCounts};
 pub use result::profile_list::{ProfileList, ProfileListEntry};
 pub use result::query_cost::{QueryCost, SourceCost};
 pub use run::{DedupSource, MatchedProfiles, run, run_all, run_matched, series_labels};
+pub use tier_plan::{RowTimes, TierPlan, TierPlanInput};
 pub use wire::{
     MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, MAX_ENCODED_QUERY_BYTES, PartialChunkBuffer, PartialChunks,
     WireError,

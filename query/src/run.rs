@@ -7,7 +7,7 @@ use athanor_chassis::compute::yield_slice;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::data_model::identity::profile_id_of_record;
 use athanor_profile::encoding::hash::{ContentHash, PrehashedSet, vec_memory};
-use athanor_profile::store_interface::series::{METRIC_NAME_LABEL, SERVICE_NAME_LABEL};
+use athanor_profile::store_interface::series::{BucketCounts, METRIC_NAME_LABEL, SERVICE_NAME_LABEL};
 use athanor_profile::{Labels, ProfileRow, ProfileSeries, ProfileSource, SourceError};
 
 use self::exemplars::{CANDIDATE_BYTES, SeriesPointKey};
@@ -55,6 +55,8 @@ pub struct MatchedProfiles {
     pub(crate) places: Vec<u32>,
     /// True if the query picks exemplars among them.
     has_exemplars: bool,
+    /// True if each row is a bucket of a downsampled tier.
+    is_downsampled: bool,
 }
 
 impl MatchedProfiles {
@@ -74,8 +76,9 @@ impl MatchedProfiles {
     ) -> Result<MatchedProfiles, ProfileQueryError> {
         let selection = &ask.selection;
         let series = source.series()?;
-        let compares_ids = ask.needs_dedup() && !source.has_distinct_ids()?;
-        let reads_ids = needs.profiles || compares_ids;
+        let is_downsampled = source.is_downsampled();
+        let compares_ids = !is_downsampled && ask.needs_dedup() && !source.has_distinct_ids()?;
+        let reads_ids = needs.profiles || compares_ids || is_downsampled && ask.counts_profiles();
         let profiles = if reads_ids { source.profiles()? } else { source.brief_profiles()? };
         // Full labels are built on use: all of them would take more memory than the series themselves.
         let all = selection.selector.matchers().is_empty();
@@ -91,8 +94,14 @@ impl MatchedProfiles {
         if profiles.iter().any(|profile| profile.series as usize >= series.len()) {
             return Err(ProfileQueryError::Damaged("a profile has an unknown series"));
         }
+        // A bucket is no single profile, and has no id.
+        let has_no_match = is_downsampled && ask.required_resolution().single_profiles;
+        let is_selected = |profile: &ProfileRow| match is_downsampled {
+            true => selection.time.contains(profile.time),
+            false => selection.matches_profile(profile),
+        };
         let is_meant =
-            |profile: &ProfileRow| meant[profile.series as usize] && selection.matches_profile(profile);
+            |profile: &ProfileRow| !has_no_match && meant[profile.series as usize] && is_selected(profile);
         let numbered = (0..).zip(profiles.iter());
         let mut places: Vec<u32> =
             numbered.filter(|(_, profile)| is_meant(profile)).map(|(place, _)| place).collect();
@@ -100,7 +109,12 @@ impl MatchedProfiles {
             dedup_by_id(&profiles, &mut places);
         }
         let has_exemplars = matches!(&ask.what, QueryKind::Points(points) if points.exemplars);
-        Ok(MatchedProfiles { series, profiles, places, has_exemplars })
+        Ok(MatchedProfiles { series, profiles, places, has_exemplars, is_downsampled })
+    }
+
+    /// Returns the number of stored profiles that a row stands for.
+    fn record_count(&self, row: &ProfileRow) -> u64 {
+        if self.is_downsampled { BucketCounts::from_row_id(row.id).records } else { 1 }
     }
 
     /// Returns the row indexes of the profiles, ascending.
@@ -261,6 +275,9 @@ impl DedupSource<'_> {
     /// Runs the query, without the excluded profiles.
     pub fn query_source(&self, ask: &ProfileQuery) -> Result<PartialResult, ProfileQueryError> {
         let DedupSource { source, tells, without } = *self;
+        if source.is_downsampled() {
+            return run(ask, source);
+        }
         let needs = ask.required_data();
         let needs =
             RequiredData { profiles: needs.profiles || tells.is_some() || !without.is_empty(), ..needs };
@@ -307,14 +324,17 @@ pub(crate) fn group_labels(labels: &Labels, names: &[String]) -> Labels {
 /// Counts the profiles of each value of a label.
 fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCounts {
     let mut of_series = vec![0u64; picked.series.len()];
-    picked.rows().for_each(|row| of_series[row.series as usize] += 1);
+    for row in picked.rows() {
+        let count = &mut of_series[row.series as usize];
+        *count = count.saturating_add(picked.record_count(row));
+    }
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for (series, count) in picked.series.iter().zip(of_series).filter(|(_, count)| *count > 0) {
         let labels = series_labels(series);
         let value = labels.get(&asked.name);
         let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) else { continue };
         match counts.get_mut(value) {
-            Some(sum) => *sum += count,
+            Some(sum) => *sum = sum.saturating_add(count),
             None => drop(counts.insert(value.to_owned(), count)),
         }
     }
@@ -388,8 +408,8 @@ fn profile(
             return;
         }
         let passing = (!filter.is_empty()).then(|| filter.find_passing_stacks(dictionary, stacks));
-        let mut of_source =
-            MergedProfile { profiles: picked.places.len() as u64, ..MergedProfile::default() };
+        let profiles = picked.rows().fold(0u64, |sum, row| sum.saturating_add(picked.record_count(row)));
+        let mut of_source = MergedProfile { profiles, ..MergedProfile::default() };
         for (place, (&stack, &total)) in stacks.iter().zip(&totals).enumerate() {
             if total == 0 || passing.as_ref().is_some_and(|passing| !passing[place]) {
                 continue;
@@ -477,8 +497,10 @@ fn points(
             group_entry(&mut gathered, groups.group_of(row.series));
         let cell = cells.entry(point).or_default();
         cell.sum = cell.sum.wrapping_add(sum);
-        if points.mean {
-            cell.profiles.insert(profile_id_of_record(row.id));
+        match points.mean {
+            true if picked.is_downsampled => cell.downsampled.add(BucketCounts::from_row_id(row.id)),
+            true => drop(cell.profiles.insert(profile_id_of_record(row.id))),
+            false => {}
         }
     }
     if points.exemplars {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use athanor_chassis::observability::telemetry::TelemetryConfig;
 use athanor_chassis::units::{duration_text, format_duration};
-use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, TenantLimits};
+use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, LimitOverrides, TenantLimits};
 use athanor_storage::UploadLimits;
 use serde::{Deserialize, Serialize};
 
@@ -311,10 +311,11 @@ impl ServerConfig {
         bucket
     }
 
-    /// Returns the settings of retention.
-    pub(crate) fn retention(&self) -> RetentionConfig {
+    /// Returns the settings of retention. Overrides set the retention of tenants and tiers.
+    pub(crate) fn retention(&self, limits: LimitOverrides) -> RetentionConfig {
         RetentionConfig {
             retention: self.retention_period,
+            limits,
             max_expired_percent: self.max_expired_percent,
             deletion_delay: self.deletion_delay,
         }

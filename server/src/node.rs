@@ -40,6 +40,7 @@ use crate::http::{
     WebPolicy, otlp_router, router, startup_router,
 };
 use crate::lifecycle::readiness::Readiness;
+use crate::maintenance::retention_worker::RetentionConfig;
 use crate::membership::cluster_handle::ClusterBootstrap;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::metrics::node::admin_collector;
@@ -137,6 +138,7 @@ impl ServerNode {
             })?
         };
         let limits = overrides.clone();
+        let retention = config.retention(overrides.clone());
         let opened =
             NodeRoles::open_on(config, system, overrides, tasks, entry, Arc::clone(&readiness)).await;
         let roles = opened.inspect_err(|_| stop.cancel())?;
@@ -159,7 +161,7 @@ impl ServerNode {
             overview: roles.overview.clone(),
             responses: roles.response_budget(config),
         };
-        open_admin_socket(&roles, config, store, clock);
+        open_admin_socket(admin_state(&roles, retention, store), config, clock, &roles.tasks);
         let web = WebPolicy::new(&otlp_addresses, &config.allowed_hosts);
         begin_otlp.send_replace(Some(otlp_router(door.clone(), HttpServices { web, ..services.clone() })));
         begin.send_replace(Some(router(door, services)));
@@ -300,19 +302,18 @@ fn register_http_metrics(roles: &NodeRoles, guard: &AdminAuth) -> Arc<RouteMetri
 }
 
 /// Opens the administration socket. A server without it still serves clients.
-fn open_admin_socket(roles: &NodeRoles, config: &ServerConfig, store: Store, clock: Clock) {
-    let state = admin_state(roles, config, store);
-    if let Err(error) = crate::http::admin::socket::serve(&config.data_dir, state, clock, &roles.tasks) {
+fn open_admin_socket(state: AdminState, config: &ServerConfig, clock: Clock, tasks: &TaskGroup) {
+    if let Err(error) = crate::http::admin::socket::serve(&config.data_dir, state, clock, tasks) {
         tracing::warn!(%error, "failed to open the administration socket");
     }
 }
 
-fn admin_state(roles: &NodeRoles, config: &ServerConfig, store: Store) -> AdminState {
+fn admin_state(roles: &NodeRoles, retention: RetentionConfig, store: Store) -> AdminState {
     AdminState {
         ingester: roles.ingester.clone(),
         overview: roles.overview.clone(),
         querier: roles.querier.clone(),
-        retention: config.retention(),
+        retention,
         facts: roles.facts().cloned(),
         store,
     }

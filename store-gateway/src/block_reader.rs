@@ -10,6 +10,7 @@ use athanor_block::{
 use athanor_catalog::BlockId;
 use athanor_chassis::memory_budget::{BudgetLimit, MemoryBudget, MemoryReservation};
 use athanor_chassis::{ComputePool, CpuActivity, Disk, ErrorCode, SingleFlight, Status, TenantId};
+use athanor_profile::ProfileSource;
 use athanor_profile::store_interface::source::SourceError;
 use athanor_query::{MatchedProfiles, ProfileQuery, ProfileQueryError, QueryKind, RequiredData};
 use athanor_storage::Store;
@@ -243,12 +244,16 @@ impl BlockRead {
         part.folder.fetch_ranges(&self.fetcher(), &tails).await?;
         let needs = self.ask.required_data();
         let counts = self.ask.needs_dedup();
+        let counts_profiles = self.ask.counts_profiles();
         let open = move |part: &CachedBlock| {
             // Every file is opened, so that all missing ranges are known after one pass.
             let extent = |file: &&'static str| part.block.tenant_range(part.location.tenant.as_str(), file);
             let opened: Vec<_> = files.iter().map(extent).collect();
             opened.into_iter().collect::<Result<Vec<_>, _>>()?;
-            let reads_ids = needs.profiles || counts && !part.source.has_unique_ids()?;
+            let reads_ids = match part.source.is_downsampled() {
+                true => needs.profiles || counts_profiles,
+                false => needs.profiles || counts && !part.source.has_unique_ids()?,
+            };
             let columns = if reads_ids { ProfileProjection::All } else { ProfileProjection::Brief };
             let mut extents = part.source.bytes_of_series()?;
             extents.extend(part.source.bytes_of_profiles(columns)?);

@@ -41,6 +41,8 @@ pub struct BlockTarget {
     pub in_tenant_folder: bool,
     /// True if the query covers the whole time range of the tenant's part.
     pub whole: bool,
+    /// Time ranges to read, ascending and disjoint. If there are none, the query's range applies.
+    pub ranges: Vec<TimeRange>,
     /// Time range in which the block also returns the ids of matching profiles, because other sources may
     /// hold duplicates.
     pub tells: Option<TimeRange>,
@@ -117,7 +119,14 @@ pub struct StoreGatewayStats {
 impl BlockTarget {
     /// Returns a target in the shared folder with profiles that have no duplicates in other sources.
     pub fn without_duplicates(block: BlockId, whole: bool) -> Self {
-        Self { block, in_tenant_folder: false, whole, tells: None, without: ExcludedIds::default() }
+        Self {
+            block,
+            in_tenant_folder: false,
+            whole,
+            ranges: Vec::new(),
+            tells: None,
+            without: ExcludedIds::default(),
+        }
     }
 
     /// Returns the location of a tenant's part of the block.
@@ -138,6 +147,13 @@ impl BlockQuery {
 
     fn add_read_bytes(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Creates a sub-query of another time range.
+    fn with_range(&self, range: TimeRange) -> Self {
+        let mut ask = ProfileQuery::clone(&self.ask);
+        ask.selection.time = range;
+        self.with_request(ask)
     }
 
     /// Creates a sub-query of this query, with the same failure flag and read counter.
@@ -327,15 +343,18 @@ impl StoreGateway {
     ) -> Result<(PartialResult, PartialOrigin), Status> {
         let less = (!at.without.is_empty())
             .then(|| question.with_request(question.ask.with_excluded_ids(&at.without)));
-        let answer = self.find_partial(less.as_ref().unwrap_or(question), at);
+        let answer = self.query_ranges(less.as_ref().unwrap_or(question), at);
         let Some(time) = at.tells else { return answer.await };
         // The ids query is separate, because its cached result is valid for every query of the same profiles.
         let of_ids = question.with_request(question.ask.to_ids_query(time));
+        let within =
+            |range: &TimeRange| TimeRange { from: range.from.max(time.from), to: range.to.min(time.to) };
         let of_block = BlockTarget {
             in_tenant_folder: at.in_tenant_folder,
+            ranges: at.ranges.iter().map(within).collect(),
             ..BlockTarget::without_duplicates(at.block, at.whole && time == TimeRange::default())
         };
-        match try_join(answer, self.find_partial(&of_ids, &of_block)).await? {
+        match try_join(answer, self.query_ranges(&of_ids, &of_block)).await? {
             ((answer, found), (PartialResult::Ids(ids), _)) => {
                 Ok((answer.with_ids(SourceId::Block(at.block.number()), ids), found))
             }
@@ -344,6 +363,27 @@ impl StoreGateway {
                 "ids query of a block returned a result of another kind",
             )),
         }
+    }
+
+    /// Returns the result of all ranges of the target, with the origin of the first one.
+    async fn query_ranges(
+        &self,
+        question: &BlockQuery,
+        at: &BlockTarget,
+    ) -> Result<(PartialResult, PartialOrigin), Status> {
+        let [first, others @ ..] = &at.ranges[..] else { return self.find_partial(question, at).await };
+        let at = &BlockTarget { whole: false, ..at.clone() };
+        let (mut merged, origin) = self.find_partial(&question.with_range(*first), at).await?;
+        for range in others {
+            let (partial, _) = self.find_partial(&question.with_range(*range), at).await?;
+            let bounds = question.ask.bounds;
+            let merge =
+                move || merged.merge_range(partial, &bounds).map_err(|error| Status::from_error(&error));
+            let compute = self.reading.blocks.compute.for_tenant(&question.tenant);
+            let done = compute.run_as(CpuActivity::Query, merge).await;
+            merged = done.map_err(|error| Status::from_error(&error))??;
+        }
+        Ok((merged, origin))
     }
 
     async fn find_partial(

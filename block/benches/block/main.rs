@@ -6,6 +6,8 @@
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
 mod floor;
+#[path = "../../tests/downsampling/origin.rs"]
+mod origin;
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -13,14 +15,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use athanor_block::{
-    Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, MemoryProfiles, PARQUET_FILES,
-    TenantBlockSource, merge, write_from_memory,
+    Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, MemoryProfiles, MergeOutput, MergeSource,
+    PARQUET_FILES, TenantBlockSource, merge, merge_into, write_from_memory,
 };
+use athanor_chassis::Tier;
 use athanor_chassis::compute::ComputePool;
 use athanor_profile::formats::pprof::{DecodeLimits, DecodedProfile, Inflater, PprofDecoder, gzip};
 use athanor_profile::generate::ReferenceDataset;
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Dictionary, ProfileSource};
+use origin::origin_of_tier;
 
 /// Processor time of this thread.
 fn cpu() -> Duration {
@@ -209,6 +213,7 @@ fn merging(set: &ReferenceDataset, count: usize) {
         mega(bytes, encoding),
         100.0 * floor.as_secs_f64() / time.as_secs_f64(),
     );
+    downsampling(&blocks, bytes, samples);
     let disk = tempfile::tempdir().unwrap();
     for (piece, folder) in folders.iter().enumerate() {
         copy(folder, &disk.path().join(piece.to_string()));
@@ -220,6 +225,36 @@ fn merging(set: &ReferenceDataset, count: usize) {
     let whole = Block::open(Arc::new(LocalFolder::open(disk.path().join("whole")))).unwrap();
     sizes(&whole);
     add_up(&whole);
+}
+
+/// Blocks into each downsampled tier, the coarser ones from the finer.
+fn downsampling(blocks: &[Block], bytes: u64, samples: u64) {
+    let mut sources = blocks.to_vec();
+    for tier in Tier::DOWNSAMPLED {
+        let merged = || {
+            let folder = MemoryFolder::default();
+            let output = MergeOutput {
+                id: "tier".to_owned(),
+                origin: Some(origin_of_tier("tier", tier)),
+                tier,
+                ..MergeOutput::default()
+            };
+            let sources = sources.iter().cloned().map(MergeSource::from).collect();
+            let mut scratch = || Err(std::io::ErrorKind::Unsupported.into());
+            merge_into(&folder, &output, sources, &mut scratch, &mut |_| ()).unwrap();
+            folder
+        };
+        let time = best_by(cpu, 3, || drop(merged()));
+        let block = Block::open(Arc::new(merged())).unwrap();
+        println!(
+            "tier {}: {:.3} core s, {:.1} % of the raw bytes, {:.1} % of the raw samples",
+            tier.name(),
+            time.as_secs_f64(),
+            100.0 * block.meta().bytes() as f64 / bytes as f64,
+            100.0 * block.meta().samples() as f64 / samples as f64,
+        );
+        sources = vec![block];
+    }
 }
 
 fn copy(from: &MemoryFolder, to: &std::path::Path) {

@@ -52,8 +52,11 @@ const MAX_PLAIN_BYTES: usize = 256;
 /// Rows per decode step, so that memory grows with actual rows and not with announced ones.
 const DECODE_STEP_ROWS: usize = 64 * 1024;
 
-/// Key in the footer of the profiles file. Its presence states that no tenant has two profiles with one ID.
-/// Earlier versions ignore it.
+/// Column indexes of the numbers of records and of profiles in a row of a downsampled tier.
+pub(crate) const COUNT_COLUMNS: [usize; 2] = [8, 9];
+
+/// Key in the footer of the profiles file. Its presence states that no tenant has two profiles with one ID, so
+/// readers compare no IDs. A downsampled tier has none. Earlier versions ignore it.
 const DISTINCT_IDS_KEY: &str = "athanor.distinct_ids";
 
 /// Returns the schema of a file in Parquet's notation.
@@ -67,11 +70,7 @@ fn schema(file: &str, columns: OptionalColumns) -> String {
              required binary sample_type (UTF8); required binary sample_unit (UTF8);
              required binary period_type (UTF8); required binary period_unit (UTF8); }"
         }
-        PROFILES_FILE => {
-            "message profiles { required int32 profile; required int32 series; required int64 time;
-             required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
-             required int32 samples; required int64 value; }"
-        }
+        PROFILES_FILE => return schema_of_profiles(columns),
         STACKS_FILE => "message stacks { required int32 stack; required int32 parent; required int32 location; }",
         LOCATIONS_FILE => {
             "message locations { required int32 location; required int32 depth; required int32 mapping;
@@ -95,6 +94,15 @@ fn schema(file: &str, columns: OptionalColumns) -> String {
         other => unreachable!("{other} is not a file of a block"),
     }
     .to_owned()
+}
+
+fn schema_of_profiles(columns: OptionalColumns) -> String {
+    let counts = if columns.counts { "required int64 records; required int64 profiles;" } else { "" };
+    format!(
+        "message profiles {{ required int32 profile; required int32 series; required int64 time;
+         required fixed_len_byte_array(16) id; required int64 duration; required int64 period;
+         required int32 samples; required int64 value; {counts} }}"
+    )
 }
 
 /// Returns the schema of samples. Timestamps are Unix nanoseconds, like the times of profiles.
@@ -130,7 +138,7 @@ fn delta_columns(file: &str) -> &'static [&'static str] {
     }
 }
 
-fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
+fn writer_properties(file: &str, columns: OptionalColumns, compression: Compression) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_created_by("athanor".into())
         .set_compression(compression)
@@ -168,15 +176,15 @@ fn writer_properties(file: &str, compression: Compression) -> WriterProperties {
             .set_column_encoding(timestamps, Encoding::DELTA_BINARY_PACKED);
     }
     if file == PROFILES_FILE {
-        // IDs are random, so neither dictionary nor compression helps.
+        let states_distinct_ids = KeyValue::new(DISTINCT_IDS_KEY.to_owned(), "true".to_owned());
+        builder = builder.set_key_value_metadata(Some(vec![states_distinct_ids]));
+    }
+    if file == PROFILES_FILE && !columns.counts {
+        // IDs are random, so neither dictionary nor compression helps. In a downsampled tier they are zero.
         let id = ColumnPath::from("id");
         builder = builder
             .set_column_dictionary_enabled(id.clone(), false)
-            .set_column_compression(id, Compression::UNCOMPRESSED)
-            .set_key_value_metadata(Some(vec![KeyValue::new(
-                DISTINCT_IDS_KEY.to_owned(),
-                "true".to_owned(),
-            )]));
+            .set_column_compression(id, Compression::UNCOMPRESSED);
     }
     if matches!(file, FUNCTIONS_FILE) {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("name"), false);
@@ -239,8 +247,8 @@ impl TableWriter {
     ) -> Result<Self, BlockError> {
         let schema = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         let level = ZstdLevel::try_new(3).expect("zstd has a level 3");
-        let compressed = Arc::new(writer_properties(file, Compression::ZSTD(level)));
-        let plain = Arc::new(writer_properties(file, Compression::UNCOMPRESSED));
+        let compressed = Arc::new(writer_properties(file, columns, Compression::ZSTD(level)));
+        let plain = Arc::new(writer_properties(file, columns, Compression::UNCOMPRESSED));
         let writer = SerializedFileWriter::new(out, Arc::new(schema), compressed)
             .map_err(BlockError::parquet(file))?;
         let descriptors = writer.schema_descr().columns().to_vec();
@@ -336,9 +344,12 @@ impl TableReader {
             }
         })?;
         let seen = metadata.file_metadata().schema();
-        let has = |name| file == SAMPLES_FILE && seen.get_fields().iter().any(|field| field.name() == name);
+        let has_in =
+            |of: &str, name| file == of && seen.get_fields().iter().any(|field| field.name() == name);
+        let has = |name| has_in(SAMPLES_FILE, name);
         let requests = SpanContextColumns { span: has("span_id"), trace: has("trace_id") };
-        let columns = OptionalColumns { requests, moments: has("timestamps") };
+        let counts = has_in(PROFILES_FILE, "records");
+        let columns = OptionalColumns { requests, moments: has("timestamps"), counts };
         let expected = parse_message_type(&schema(file, columns)).expect("the schemas of a block parse");
         if seen != &expected {
             return Err(BlockError::corrupt(file, "columns do not match the schema of the file"));

@@ -83,6 +83,14 @@ pub enum BlockError {
         /// Upper bound of rows.
         limit: usize,
     },
+    /// The tiers of a merge's blocks do not fit together.
+    #[error("merge into tier {output} is not possible: {why}")]
+    TierMismatch {
+        /// Name of the output's tier.
+        output: &'static str,
+        /// Description of the input that does not fit.
+        why: String,
+    },
     /// The block has no rows of the tenant.
     #[error("block has no rows of tenant {tenant}; its first tenants are {known}")]
     NoTenant {
@@ -146,7 +154,7 @@ impl ErrorCodeExt for BlockError {
             BlockError::Held(SourceError::Damaged(_)) => ErrorCode::DataLoss,
             BlockError::Held(SourceError::Left) => ErrorCode::Cancelled,
             BlockError::Held(_) => ErrorCode::Unavailable,
-            BlockError::Profile(_) => ErrorCode::Invalid,
+            BlockError::Profile(_) | BlockError::TierMismatch { .. } => ErrorCode::Invalid,
         }
     }
 }

@@ -245,7 +245,18 @@ impl BlockOrigin {
                 let with = if job.is_some() { "a merge job" } else { "no merge job" };
                 Err(format!("level {level} does not match {ranges} log ranges and {with}"))
             }
+        }?;
+        // Merges write downsampled tiers, and mark the rows of the raw tier that these hold.
+        let is_merged = self.level > 0;
+        if !is_merged && !self.tier.is_raw() || self.is_covered && !(is_merged && self.tier.is_raw()) {
+            let covered = if self.is_covered { ", which downsampled tiers hold," } else { "" };
+            return Err(format!(
+                "rows of tier {}{covered} cannot have level {}",
+                self.tier.name(),
+                self.level
+            ));
         }
+        Ok(())
     }
 }
 
@@ -324,6 +335,10 @@ impl BlockMeta {
     pub fn samples(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.samples).sum()
     }
+    /// Returns the tier of the rows.
+    pub fn tier(&self) -> Tier {
+        self.origin.as_ref().map_or(Tier::Raw, |origin| origin.tier)
+    }
     /// Returns the metadata of a file.
     pub fn file(&self, name: &str) -> Result<&FileMeta, BlockError> {
         self.files.get(name).ok_or_else(|| BlockError::Meta { why: format!("file {name} is not listed") })
@@ -348,6 +363,7 @@ impl BlockMeta {
         if let Some(name) = self.files.keys().find(|name| !PARQUET_FILES.contains(&name.as_str())) {
             return Err(format!("listed file {name:?} is not a file of a block"));
         }
+        self.check_tier()?;
         let mut next = TenantMeta::default();
         for tenant in &self.tenants {
             let runs =
@@ -370,6 +386,16 @@ impl BlockMeta {
             next = tenant.clone();
         }
         self.check_rows()
+    }
+    /// Checks that the rows of a downsampled tier, and only these, add up records.
+    fn check_tier(&self) -> Result<(), String> {
+        let tier = self.tier();
+        match self.tenants.iter().find(|part| (part.records > 0) == tier.is_raw()) {
+            Some(TenantMeta { tenant, records, .. }) => {
+                Err(format!("tenant {tenant:?} has {records} records in rows of tier {}", tier.name()))
+            }
+            None => Ok(()),
+        }
     }
     /// Checks the row counts. Memory is allocated by these counts before the tables are read.
     fn check_rows(&self) -> Result<(), String> {
@@ -509,6 +535,31 @@ mod tests {
         origin.additional_ranges = vec![LogRange { shard: 2, epoch: 1, from: 0, to: 9 }];
         origin.job = Some(job());
         assert_eq!(decode(&meta).unwrap(), meta);
+    }
+
+    #[test]
+    fn records_and_tier_that_differ_are_rejected() {
+        let downsampled = |records: u64, change: fn(&mut BlockOrigin)| {
+            let mut meta = empty_block();
+            meta.tenants[0].records = records;
+            let origin = meta.origin.as_mut().unwrap();
+            origin.level = 2;
+            origin.job = Some(job());
+            origin.tier = Tier::OneHour;
+            change(origin);
+            decode(&meta)
+        };
+        let meta = downsampled(7, |_| ()).unwrap();
+        assert_eq!((meta.tier(), meta.tenants[0].profile_count()), (Tier::OneHour, 7));
+        let empty = downsampled(0, |_| ()).unwrap_err();
+        assert!(empty.contains("has 0 records in rows of tier 1h"), "{empty}");
+        let raw = downsampled(7, |origin| origin.tier = Tier::Raw).unwrap_err();
+        assert!(raw.contains("has 7 records in rows of tier raw"), "{raw}");
+        downsampled(0, |origin| (origin.tier, origin.is_covered) = (Tier::Raw, true)).unwrap();
+        let covered = downsampled(7, |origin| origin.is_covered = true).unwrap_err();
+        assert!(covered.contains("rows of tier 1h, which downsampled tiers hold, cannot"), "{covered}");
+        let flushed = downsampled(7, |origin| (origin.level, origin.job) = (0, None)).unwrap_err();
+        assert!(flushed.contains("rows of tier 1h cannot have level 0"), "{flushed}");
     }
 
     #[test]

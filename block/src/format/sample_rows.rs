@@ -14,23 +14,36 @@ impl SpanContextColumns {
     pub(crate) fn union(self, other: Self) -> Self {
         SpanContextColumns { span: self.span || other.span, trace: self.trace || other.trace }
     }
+    pub(crate) fn intersection(self, other: Self) -> Self {
+        SpanContextColumns { span: self.span && other.span, trace: self.trace && other.trace }
+    }
     pub(crate) fn is_any(self) -> bool {
         self.span || self.trace
     }
 }
 
-/// Optional columns of `samples.parquet`, which are left out if no row needs them.
+/// Optional columns of a block, which are left out if no row needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionalColumns {
     pub(crate) requests: SpanContextColumns,
     pub(crate) moments: bool,
+    /// Counts of the profiles that a row of a downsampled tier adds up, in `profiles.parquet`.
+    pub(crate) counts: bool,
 }
 
 impl OptionalColumns {
+    /// Columns of a block with a downsampled tier.
+    pub(crate) const DOWNSAMPLED: Self = OptionalColumns {
+        requests: SpanContextColumns { span: false, trace: false },
+        moments: false,
+        counts: true,
+    };
+
     pub(crate) fn union(self, other: Self) -> Self {
         OptionalColumns {
             requests: self.requests.union(other.requests),
             moments: self.moments || other.moments,
+            counts: self.counts || other.counts,
         }
     }
     /// Index of the timestamp column, which is the last one.

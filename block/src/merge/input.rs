@@ -11,7 +11,7 @@ use athanor_profile::store_interface::series::ProfileRow;
 use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, PROFILES_FILE, SAMPLES_FILE};
-use crate::format::sample_rows::{ProfileRows, SampleRow};
+use crate::format::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
 use crate::merge::plan::PartRows;
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 use crate::reader::read::TenantBlock;
@@ -47,6 +47,8 @@ struct SampleInput {
     table: Arc<TableReader>,
     groups: Range<usize>,
     open: Option<OpenGroup>,
+    /// Optional columns to read.
+    columns: OptionalColumns,
     /// Timestamps of the batch's row group. A row may have many timestamps, so they are read only when
     /// needed.
     moments: Option<TimestampReader>,
@@ -68,15 +70,18 @@ struct OpenGroup {
 }
 
 impl<'p> MergeInput<'p> {
-    /// Opens an input. `merged` maps its stacks and `series` its series to those of the output.
+    /// Opens an input. `merged` maps its stacks and `series` its series to those of the output, which has
+    /// `columns`.
     pub(crate) fn open(
         input: &'p TenantInput<'_>,
         merged: Vec<u32>,
         series: Vec<u32>,
+        columns: OptionalColumns,
     ) -> Result<Self, BlockError> {
         let TenantInput { part, rows } = input;
         let samples = SampleInput {
             table: part.samples_table()?,
+            columns,
             groups: part.row_groups(SAMPLES_FILE).range(),
             open: None,
             moments: None,
@@ -199,8 +204,10 @@ impl SampleInput {
     }
 
     fn open_group(&mut self, group: usize) -> Result<OpenGroup, BlockError> {
-        self.moments = TimestampReader::open(&self.table, group)?;
-        let requests = self.table.columns().requests;
+        if self.columns.moments {
+            self.moments = TimestampReader::open(&self.table, group)?;
+        }
+        let requests = self.table.columns().requests.intersection(self.columns.requests);
         let readers = SampleReaders::open(&self.table, group, requests)?;
         Ok(OpenGroup { readers, left: self.table.rows(group)? })
     }

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use crate::format::columns::{GROUP_TEXT_BYTES, MAX_ROWS_PER_GROUP};
 use crate::format::error::BlockError;
 use crate::format::meta::{
-    FUNCTIONS_FILE, FileMeta, MAPPINGS_FILE, MAX_ROWS_PER_PAGE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+    FUNCTIONS_FILE, FileMeta, MAPPINGS_FILE, MAX_ROWS_PER_PAGE, PROFILES_FILE, SAMPLES_FILE, SERIES_FILE,
+    TenantMeta,
 };
 use crate::merge::MergeSource;
 use crate::merge::input::READ_AHEAD_ROWS;
 use crate::merge::plan::parts_by_tenant;
 use crate::reader::profile_stream::PROFILE_BATCH_ROWS;
-use crate::reader::read::TenantBlock;
+use crate::reader::read::{Block, TenantBlock};
 use crate::reader::timestamps::MAX_TIMESTAMPS_PER_GROUP;
 
 /// Memory of a merge of few rows: contexts of compression, and small tables.
@@ -23,8 +24,9 @@ const FOOTER_EXPANSION: u64 = 4;
 /// Assumed length of an unknown footer.
 const UNKNOWN_FOOTER_BYTES: u64 = 16 << 10;
 
-/// Memory of one profile in the plan: a bit, its ID prefix in a grown list, and the sets of duplicate IDs.
-const PLANNED_PROFILE_BYTES: u64 = 24;
+/// Memory of one profile in the plan: a bit, its ID prefix in a grown list, and the sets of duplicate IDs. Then
+/// profiles with several records are counted in the same way.
+const PLANNED_PROFILE_BYTES: u64 = 32;
 /// Memory of one profile in a row group of the output: columns in grown lists, and the allocation of its ID.
 const WRITTEN_PROFILE_BYTES: u64 = 128;
 /// Memory of one profile in a page of an input and of its decompression.
@@ -48,8 +50,8 @@ const ROLLUP_ROW_BYTES: u64 = 40;
 
 /// Memory of one series without its texts: in the plan, as read, and as written.
 const SERIES_BYTES: u64 = 600;
-/// Memory of one stack: in the dictionary, its numbers and its sums.
-const STACK_BYTES: u64 = 110;
+/// Memory of one stack: in the dictionary, its numbers, its sums, and the row of a bucket.
+const STACK_BYTES: u64 = 150;
 /// Memory of one node of the stack tree: in the dictionary, as read, and as written.
 const NODE_BYTES: u64 = 70;
 /// Memory of one location: in the dictionary, as read, and as written.
@@ -62,7 +64,10 @@ const MAPPING_BYTES: u64 = 200;
 /// Counts of one tenant's parts in all inputs.
 #[derive(Default)]
 struct TenantCounts {
-    profiles: u64,
+    /// Profiles of inputs.
+    written_profiles: u64,
+    /// Profiles of inputs and of blocks whose IDs are compared.
+    planned_profiles: u64,
     samples: u64,
     names: u64,
     /// Buffers of all inputs.
@@ -73,24 +78,29 @@ struct TenantCounts {
 
 /// Returns an upper estimate of the memory of a merge in bytes, from the metadata of the blocks alone: names,
 /// profile headers, IDs and buffers. Names of several inputs count several times, because metadata does not show
-/// which are equal. None of `tenants` selects all of them.
+/// which are equal. `compared` are the blocks whose IDs are read too. None of `tenants` selects all of them.
 pub fn estimate_merge_memory(
     sources: &[MergeSource],
+    compared: &[Block],
     tenants: Option<&BTreeSet<String>>,
 ) -> Result<u64, BlockError> {
     let parts = parts_by_tenant(sources, tenants);
     let mut planned = 0;
     let mut largest = 0;
-    for parts in parts.values() {
+    for (tenant, parts) in &parts {
         let mut counts = TenantCounts::default();
+        for part in compared.iter().filter_map(|block| block.tenant_block(tenant).ok()) {
+            counts.add_ids(&part);
+        }
         for location in parts {
             counts.add(&sources[location.input].block.tenant_block_at(location.tenant))?;
         }
-        planned += counts.profiles.div_ceil(8);
+        planned += counts.written_profiles.div_ceil(8);
         largest = largest.max(counts.memory());
     }
     let files = sources.iter().flat_map(|source| source.block.meta().files.values());
-    let footers: u64 = files.map(estimate_footer_bytes).sum();
+    let of_compared = compared.iter().filter_map(|block| block.meta().files.get(PROFILES_FILE));
+    let footers: u64 = files.chain(of_compared).map(estimate_footer_bytes).sum();
     Ok(BASE_BYTES + FOOTER_EXPANSION * footers + planned + largest)
 }
 
@@ -109,19 +119,24 @@ impl TenantCounts {
             + u64::from(locations.1) * LOCATION_BYTES
             + u64::from(functions.1) * FUNCTION_BYTES
             + u64::from(mappings.1) * MAPPING_BYTES;
-        let profiles = u64::from(profiles.1);
-        self.profiles += profiles;
+        self.written_profiles += u64::from(profiles.1);
+        self.add_ids(part);
         self.samples += samples;
-        let up_to = |rows: u64, most: usize| rows.min(most as u64);
-        self.buffers += up_to(profiles, MAX_ROWS_PER_PAGE) * PAGED_PROFILE_BYTES
-            + up_to(profiles, PROFILE_BATCH_ROWS) * DECODED_PROFILE_BYTES
-            + up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
+        self.buffers += up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
             + up_to(samples, READ_AHEAD_ROWS) * DECODED_SAMPLE_BYTES
             + (samples * size_of::<i64>() as u64).min(MAX_VALUE_DICTIONARY_BYTES);
         if has_known_tail(part, SAMPLES_FILE)? {
             self.add_optional_columns(part)?;
         }
         Ok(())
+    }
+
+    /// Adds the headers of a part's profiles.
+    fn add_ids(&mut self, part: &TenantBlock<'_>) {
+        let profiles = u64::from(part.meta.profiles.1);
+        self.planned_profiles += profiles;
+        self.buffers += up_to(profiles, MAX_ROWS_PER_PAGE) * PAGED_PROFILE_BYTES
+            + up_to(profiles, PROFILE_BATCH_ROWS) * DECODED_PROFILE_BYTES;
     }
 
     fn add_optional_columns(&mut self, part: &TenantBlock<'_>) -> Result<(), BlockError> {
@@ -140,11 +155,15 @@ impl TenantCounts {
         let rows = self.samples.min(MAX_ROWS_PER_GROUP as u64);
         self.names
             + self.buffers
-            + self.profiles * PLANNED_PROFILE_BYTES
-            + self.profiles.min(MAX_ROWS_PER_GROUP as u64) * WRITTEN_PROFILE_BYTES
+            + self.planned_profiles * PLANNED_PROFILE_BYTES
+            + self.written_profiles.min(MAX_ROWS_PER_GROUP as u64) * WRITTEN_PROFILE_BYTES
             + rows * (of_sample + ROLLUP_ROW_BYTES)
             + self.timestamps.min(MAX_TIMESTAMPS_PER_GROUP as u64) * WRITTEN_TIMESTAMP_BYTES
     }
+}
+
+fn up_to(rows: u64, most: usize) -> u64 {
+    rows.min(most as u64)
 }
 
 fn estimate_footer_bytes(file: &FileMeta) -> u64 {

@@ -5,12 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use athanor_chassis::Tier;
+use athanor_profile::encoding::hash::ContentHash;
+
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
 use crate::merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};
-use crate::merge::{MergeOutput, MergeSource};
+use crate::merge::{DuplicateTotals, MergeOutput, MergeSource};
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
-use crate::reader::read::TenantBlock;
+use crate::reader::read::{Block, TenantBlock};
 
 /// Set of row indexes, as a bitmap.
 #[derive(Clone, Debug, Default)]
@@ -119,20 +122,23 @@ pub(crate) struct MergePlan {
     /// Rows of each input, by the index of the tenant in its block.
     pub(crate) inputs: Vec<BTreeMap<usize, PartRows>>,
     /// Duplicates that are dropped, by tenant.
-    pub(crate) duplicates: BTreeMap<String, RowTotals>,
+    pub(crate) duplicates: BTreeMap<String, DuplicateTotals>,
 }
 
 impl MergePlan {
     pub(crate) fn read(sources: &[MergeSource], output: &MergeOutput) -> Result<Self, BlockError> {
+        check_tiers(sources, output)?;
         let inputs = sources.iter().map(|_| BTreeMap::new()).collect();
         let mut plan = MergePlan { inputs, duplicates: BTreeMap::new() };
         for (tenant, parts) in parts_by_tenant(sources, output.tenants.as_ref()) {
-            let selection = TenantSelection::read(sources, &parts, &output.rows)?;
-            if selection.dropped.profiles > 0 {
+            let selection = TenantSelection::read(sources, &parts, &output.rows, &output.compared)?;
+            if selection.dropped != DuplicateTotals::default() {
                 plan.duplicates.insert(tenant.to_owned(), selection.dropped);
             }
             for (location, part) in parts.iter().zip(selection.parts) {
-                if let Some(rows) = part.into_rows() {
+                // Downsampled tiers hold the rows of covered parts [INV-23].
+                let is_written = output.tier.is_raw() || !part.is_covered;
+                if is_written && let Some(rows) = part.into_rows() {
                     plan.inputs[location.input].insert(location.tenant, rows);
                 }
             }
@@ -141,16 +147,40 @@ impl MergePlan {
     }
 }
 
+/// Checks that the inputs can be merged into the tier of the output: into raw rows only raw ones, into buckets raw
+/// rows or rows of buckets that are not longer.
+fn check_tiers(sources: &[MergeSource], output: &MergeOutput) -> Result<(), BlockError> {
+    let mismatch = |why: String| Err(BlockError::TierMismatch { output: output.tier.name(), why });
+    let of_origin = output.origin.as_ref().map_or(Tier::Raw, |origin| origin.tier);
+    if of_origin != output.tier {
+        return mismatch(format!("the origin of the output has tier {}", of_origin.name()));
+    }
+    let tiers: BTreeSet<Tier> = sources.iter().map(|source| source.block.meta().tier()).collect();
+    if let Some(coarser) = tiers.last().filter(|tier| **tier > output.tier) {
+        return mismatch(format!("an input has tier {}", coarser.name()));
+    }
+    if tiers.len() > 1 && tiers.contains(&Tier::Raw) {
+        return mismatch("some inputs have tier raw and others a downsampled tier".to_owned());
+    }
+    if let Some(block) = output.compared.iter().find(|block| !block.meta().tier().is_raw()) {
+        let tier = block.meta().tier().name();
+        return mismatch(format!("block {} to compare ids with has tier {tier}", block.meta().id));
+    }
+    Ok(())
+}
+
 /// Selected rows of one tenant.
 struct TenantSelection<'s> {
     parts: Vec<PartSelection<'s>>,
     /// Duplicates of the selected series that are dropped.
-    dropped: RowTotals,
+    dropped: DuplicateTotals,
 }
 
 /// Selected rows of one part.
 struct PartSelection<'s> {
     part: TenantBlock<'s>,
+    /// Whether downsampled tiers hold the rows.
+    is_covered: bool,
     /// Series of the partition, by index. None for all.
     partition: Option<Vec<bool>>,
     rows: RowSet,
@@ -162,27 +192,63 @@ impl<'s> TenantSelection<'s> {
         sources: &'s [MergeSource],
         parts: &[PartLocation],
         selection: &RowSelection,
+        compared: &[Block],
     ) -> Result<Self, BlockError> {
         let mut prefixes = Vec::new();
-        let mut of_tenant = TenantSelection { parts: Vec::new(), dropped: RowTotals::default() };
+        let mut of_tenant = TenantSelection { parts: Vec::new(), dropped: DuplicateTotals::default() };
         for location in parts {
-            let part = sources[location.input].block.tenant_block_at(location.tenant);
-            of_tenant.parts.push(PartSelection::read(part, selection, &mut prefixes)?);
+            let MergeSource { block, is_covered, .. } = &sources[location.input];
+            let part = block.tenant_block_at(location.tenant);
+            of_tenant.parts.push(PartSelection::read(part, *is_covered, selection, &mut prefixes)?);
+        }
+        let tenant = of_tenant.parts.first().map(|part| part.part.meta.tenant.as_str());
+        let compared: Vec<TenantBlock<'_>> =
+            compared.iter().filter_map(|block| block.tenant_block(tenant?).ok()).collect();
+        for part in &compared {
+            for_each_selected_id(part, selection, |id| prefixes.push(DuplicateIds::prefix(id)))?;
         }
         let mut duplicates = DuplicateIds::from_prefixes(prefixes);
-        if !duplicates.is_empty() {
-            for part in &mut of_tenant.parts {
-                part.drop_duplicates(selection, &mut duplicates, &mut of_tenant.dropped)?;
-            }
+        if duplicates.is_empty() {
+            return Ok(of_tenant);
+        }
+        // The copy in a covered part stays, because downsampled tiers hold it.
+        let DuplicateTotals { covered, uncovered } = &mut of_tenant.dropped;
+        for part in of_tenant.parts.iter_mut().filter(|part| part.is_covered) {
+            part.drop_duplicates(selection, &mut duplicates, covered)?;
+        }
+        for part in &compared {
+            for_each_selected_id(part, selection, |id| {
+                duplicates.take_first(id);
+            })?;
+        }
+        for part in of_tenant.parts.iter_mut().filter(|part| !part.is_covered) {
+            part.drop_duplicates(selection, &mut duplicates, uncovered)?;
         }
         Ok(of_tenant)
     }
 }
 
+/// Visits the IDs of the rows of the selected time.
+fn for_each_selected_id(
+    part: &TenantBlock<'_>,
+    selection: &RowSelection,
+    mut visit: impl FnMut(ContentHash),
+) -> Result<(), BlockError> {
+    let mut profiles = ProfileStream::open(part)?;
+    while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
+        if selection.has_time(row.time) {
+            visit(row.id);
+        }
+    }
+    Ok(())
+}
+
 impl<'s> PartSelection<'s> {
-    /// Selects the rows of a part, and collects the ID prefixes of all rows of the selected time.
+    /// Selects the rows of a part, and collects the ID prefixes of all rows of the selected time. Rows of a
+    /// downsampled tier have no IDs.
     fn read(
         part: TenantBlock<'s>,
+        is_covered: bool,
         selection: &RowSelection,
         prefixes: &mut Vec<u64>,
     ) -> Result<Self, BlockError> {
@@ -194,12 +260,13 @@ impl<'s> PartSelection<'s> {
             None => None,
         };
         let series = vec![SeriesRows::default(); part.meta.series.1 as usize];
-        let mut of_part = PartSelection { part, partition, rows: RowSet::default(), series };
+        let compares_ids = !part.is_downsampled();
+        let mut of_part = PartSelection { part, is_covered, partition, rows: RowSet::default(), series };
         let mut profiles = ProfileStream::open(&of_part.part)?;
         let mut place = 0;
         while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
             let has_time = selection.has_time(row.time);
-            if has_time {
+            if has_time && compares_ids {
                 prefixes.push(DuplicateIds::prefix(row.id));
             }
             let has_series = of_part.partition.as_ref().is_none_or(|series| series[row.series as usize]);
@@ -224,14 +291,15 @@ impl<'s> PartSelection<'s> {
     ) -> Result<(), BlockError> {
         let mut profiles = ProfileStream::open(&self.part)?;
         let mut place = 0;
-        while let Some(StoredProfile { row, total }) = profiles.next_profile()? {
+        while let Some(stored) = profiles.next_profile()? {
+            let row = stored.row;
             let is_dropped = selection.has_time(row.time) && !duplicates.take_first(row.id);
             if is_dropped && self.rows.contains(place) {
                 self.rows.remove(place);
                 let rows = &mut self.series[row.series as usize];
                 rows.selected -= 1;
                 rows.samples -= u64::from(row.samples);
-                dropped.add_profile(&row, total);
+                dropped.add_row(&stored);
             }
             place += 1;
         }
@@ -263,7 +331,7 @@ pub fn partition_series(
     let tenants = BTreeSet::from([tenant.to_owned()]);
     let mut samples: BTreeMap<SeriesKey, u64> = BTreeMap::new();
     for parts in parts_by_tenant(sources, Some(&tenants)).values() {
-        for selected in TenantSelection::read(sources, parts, rows)?.parts {
+        for selected in TenantSelection::read(sources, parts, rows, &[])?.parts {
             let series = selected.part.read_series()?;
             for (series, rows) in series.iter().zip(&selected.series).filter(|(_, rows)| rows.selected > 0) {
                 *samples.entry(SeriesKey::from_series(series)).or_default() += rows.samples.max(1);

@@ -1,7 +1,9 @@
 //! Selection of rows for a merge: a window of profile time and a partition of the series.
 
 use athanor_profile::encoding::hash::{ContentHash, hash_bytes};
-use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::store_interface::series::ProfileSeries;
+
+use crate::reader::profile_stream::StoredProfile;
 
 /// Rows that a merge writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +81,15 @@ pub struct RowTotals {
 impl RowTotals {
     /// Adds other rows.
     pub fn add(&mut self, other: RowTotals) {
-        self.profiles += other.profiles;
+        self.profiles = self.profiles.saturating_add(other.profiles);
         self.samples += other.samples;
         self.sum = self.sum.wrapping_add(other.sum);
     }
 
-    /// Adds one profile with the sum of its values.
-    pub(crate) fn add_profile(&mut self, profile: &ProfileRow, total: i64) {
-        self.add(RowTotals { profiles: 1, samples: u64::from(profile.samples), sum: total as u64 });
+    /// Adds one row. A row of a downsampled tier has the profiles that it adds up.
+    pub(crate) fn add_row(&mut self, stored: &StoredProfile) {
+        let StoredProfile { row, total, records } = stored;
+        self.add(RowTotals { profiles: *records, samples: u64::from(row.samples), sum: *total as u64 });
     }
 }
 

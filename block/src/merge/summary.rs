@@ -8,7 +8,7 @@ use crate::format::error::BlockError;
 use crate::merge::MergeSource;
 use crate::merge::plan::parts_by_tenant;
 use crate::merge::selection::RowTotals;
-use crate::reader::profile_stream::{ProfileStream, StoredProfile};
+use crate::reader::profile_stream::ProfileStream;
 
 /// Rows of merge inputs by tenant and window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub fn summarize_rows(sources: &[MergeSource], window: i64) -> Result<RowSummary
         for location in parts {
             let part = sources[location.input].block.tenant_block_at(location.tenant);
             let mut profiles = ProfileStream::open(&part)?;
-            while let Some(StoredProfile { row, total }) = profiles.next_profile()? {
-                windows.entry(window_end(row.time, window)).or_default().add_profile(&row, total);
+            while let Some(stored) = profiles.next_profile()? {
+                windows.entry(window_end(stored.row.time, window)).or_default().add_row(&stored);
             }
         }
         summary.tenants.insert(tenant.to_owned(), windows);

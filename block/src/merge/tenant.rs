@@ -4,15 +4,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
+use athanor_chassis::Tier;
 use athanor_profile::Dictionary;
 use athanor_profile::data_model::symbols::NO_ENTRY;
 use athanor_profile::encoding::hash::ContentHash;
-use athanor_profile::store_interface::series::ProfileSeries;
+use athanor_profile::store_interface::series::{BucketCounts, ProfileSeries};
 use parquet::data_type::Int32Type;
 
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, SAMPLES_FILE};
 use crate::format::sample_rows::ProfileRows;
+use crate::merge::downsample::{BucketBuilder, ProfileCounter};
 use crate::merge::input::{MergeInput, TenantInput};
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 use crate::reader::read::local_id;
@@ -27,11 +29,18 @@ struct OutputSeries {
 /// Heap entry: order of an input's next profile, and the input. The least comes first.
 type MergeHeapEntry = Reverse<((u32, i64, ContentHash), usize)>;
 
-/// Writes the selected rows of a tenant. Inputs are in order of arrival.
+/// Description of the part that a merge of one tenant writes.
+pub(crate) struct TenantOutput<'o> {
+    pub(crate) tenant: &'o str,
+    pub(crate) newest_arrival: u64,
+    pub(crate) tier: Tier,
+}
+
+/// Writes the selected rows of a tenant, or adds them up by series and bucket. Inputs are in order of arrival, and
+/// all of them or none have a downsampled tier.
 pub(crate) fn merge_tenant(
     writer: &mut BlockWriter<'_>,
-    tenant: &str,
-    newest_arrival: u64,
+    output: &TenantOutput<'_>,
     inputs: &[TenantInput<'_>],
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BlockError> {
@@ -49,14 +58,20 @@ pub(crate) fn merge_tenant(
         }
         stacks_of_inputs.push(stacks);
     }
-    let mut out = writer.begin_tenant(tenant, &series, &dictionary, &popularity)?;
-    out.set_newest_arrival(newest_arrival);
+    let mut out = writer.begin_tenant(output.tenant, &series, &dictionary, &popularity)?;
+    out.set_newest_arrival(output.newest_arrival);
     drop((dictionary, popularity, of_leaf));
+    let counts_profiles = !output.tier.is_raw() && inputs.iter().all(|input| !input.part.is_downsampled());
+    let mut counter = match counts_profiles {
+        true => Some(ProfileCounter::read(inputs, &series, &series_of_inputs)?),
+        false => None,
+    };
+    let mut bucket = (!output.tier.is_raw()).then(|| BucketBuilder::new(output.tier, out.stack_count()));
     let mut open = Vec::with_capacity(inputs.len());
     for ((input, mut stacks), series) in inputs.iter().zip(stacks_of_inputs).zip(series_of_inputs) {
         let numbered = stacks.iter_mut().filter(|stack| **stack != NO_ENTRY);
         numbered.for_each(|stack| *stack = out.stack_number(*stack));
-        open.push(MergeInput::open(input, stacks, series)?);
+        open.push(MergeInput::open(input, stacks, series, out.columns())?);
     }
     let mut next: BinaryHeap<MergeHeapEntry> =
         open.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.next_order()?, at)))).collect();
@@ -65,10 +80,22 @@ pub(crate) fn merge_tenant(
         let input = &mut open[at];
         let profile = input.take_profile(&mut of_profile)?;
         progress(of_profile.rows.len() as u64);
-        out.add_profile(profile, &mut of_profile)?;
+        match &mut bucket {
+            Some(bucket) => {
+                let counts = match &mut counter {
+                    Some(counter) => counter.count(profile.id, profile.series),
+                    None => BucketCounts::from_row_id(profile.id),
+                };
+                bucket.add_profile(&mut out, &profile, counts, &of_profile.rows)?;
+            }
+            None => out.add_profile(profile, &mut of_profile)?,
+        }
         if let Some(order) = input.next_order() {
             next.push(Reverse((order, at)));
         }
+    }
+    if let Some(mut bucket) = bucket {
+        bucket.flush(&mut out)?;
     }
     out.finish()
 }

@@ -64,6 +64,10 @@ fn merged_files() -> impl Iterator<Item = &'static str> {
     PARQUET_FILES.into_iter().filter(|file| *file != INDEX_FILE)
 }
 
+fn is_wanted_part(part: &TenantBlock<'_>, tenants: Option<&BTreeSet<String>>) -> bool {
+    tenants.is_none_or(|tenants| tenants.contains(&part.meta.tenant))
+}
+
 impl Block {
     /// Returns the page-aligned byte ranges of the file tails that `meta.json` does not hold, for a merge. A file
     /// with a tail of unknown length, in a block of format 1, is returned whole.
@@ -84,12 +88,21 @@ impl Block {
     /// sparse files. `index.parquet` is not read, but its length is checked.
     pub fn byte_ranges_of(&self, tenants: Option<&BTreeSet<String>>) -> Result<FileRanges, BlockError> {
         let mut extents = self.tail_ranges()?;
-        let is_wanted =
-            |part: &TenantBlock<'_>| tenants.is_none_or(|tenants| tenants.contains(&part.meta.tenant));
-        for part in self.tenant_blocks().filter(is_wanted) {
+        for part in self.tenant_blocks().filter(|part| is_wanted_part(part, tenants)) {
             for file in merged_files() {
                 extents.extend(part.bytes_of_file(file)?);
             }
+        }
+        Ok(self.align_ranges(&extents))
+    }
+
+    /// Returns the page-aligned byte ranges that a merge reads of a block in
+    /// [`MergeOutput::compared`](crate::MergeOutput::compared): the headers of the tenants' profiles. The
+    /// [tails](Self::tail_ranges) must be present.
+    pub fn byte_ranges_of_ids(&self, tenants: Option<&BTreeSet<String>>) -> Result<FileRanges, BlockError> {
+        let mut extents = FileRanges::new();
+        for part in self.tenant_blocks().filter(|part| is_wanted_part(part, tenants)) {
+            extents.extend(part.bytes_of_file(PROFILES_FILE)?);
         }
         Ok(self.align_ranges(&extents))
     }
@@ -167,7 +180,8 @@ impl TenantBlockSource {
 
     /// Returns the byte ranges of the profiles. The footer of the file must be present.
     pub fn bytes_of_profiles(&self, columns: ProfileProjection) -> Result<FileRanges, BlockError> {
-        self.tenant_block().bytes_of_columns(PROFILES_FILE, columns.column_indexes())
+        let part = self.tenant_block();
+        part.bytes_of_columns(PROFILES_FILE, columns.column_indexes(part.is_downsampled()))
     }
 
     /// Returns the byte ranges of the names. The footers of the files must be present.

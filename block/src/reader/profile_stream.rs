@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::ProfileRow;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
-use parquet::data_type::{FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{Int32Type, Int64Type};
 
 use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::PROFILES_FILE;
 use crate::reader::read::{TenantBlock, local_id};
+use crate::reader::row_ids::RowIdReader;
 use crate::reader::scan::read_rows;
 
 /// Profiles decoded per batch.
@@ -22,6 +24,8 @@ pub(crate) struct StoredProfile {
     pub(crate) row: ProfileRow,
     /// Sum of its values, modulo 2^64.
     pub(crate) total: i64,
+    /// Number of profiles in the row: 1, unless it adds up a bucket.
+    pub(crate) records: u64,
 }
 
 /// Reader of the profiles of one part. At the end it compares their counts and their sum with `meta.json`.
@@ -34,6 +38,7 @@ pub(crate) struct ProfileStream<'p> {
     /// Index of the next profile in the batch.
     at: usize,
     profiles: u64,
+    records: u64,
     samples: u64,
     sum: u64,
 }
@@ -48,7 +53,7 @@ struct ProfileReaders {
     number: ColumnReaderImpl<Int32Type>,
     series: ColumnReaderImpl<Int32Type>,
     time: ColumnReaderImpl<Int64Type>,
-    id: ColumnReaderImpl<FixedLenByteArrayType>,
+    id: RowIdReader,
     duration: ColumnReaderImpl<Int64Type>,
     period: ColumnReaderImpl<Int64Type>,
     samples: ColumnReaderImpl<Int32Type>,
@@ -59,12 +64,13 @@ impl<'p> ProfileStream<'p> {
     pub(crate) fn open(part: &'p TenantBlock<'p>) -> Result<Self, BlockError> {
         Ok(ProfileStream {
             part,
-            table: part.block.open_table(PROFILES_FILE)?,
+            table: part.profiles_table()?,
             groups: part.row_groups(PROFILES_FILE).range(),
             open: None,
             batch: Vec::new(),
             at: 0,
             profiles: 0,
+            records: 0,
             samples: 0,
             sum: 0,
         })
@@ -118,25 +124,25 @@ impl<'p> ProfileStream<'p> {
             return Err(wrong_profiles("ids differ from those in meta.json"));
         }
         for row in 0..count {
-            let id: [u8; 16] = columns.id[row]
-                .data()
-                .try_into()
-                .map_err(|_| wrong_profiles("profile id is not 16 bytes long"))?;
             let samples = u32::try_from(columns.samples[row])
                 .map_err(|_| wrong_profiles("negative number of samples"))?;
             let total = columns.total[row];
+            let id = columns.id[row];
+            let records = self.part.record_count(id);
+            self.records = self.records.saturating_add(records);
             self.samples += u64::from(samples);
             self.sum = self.sum.wrapping_add(total as u64);
             self.batch.push(StoredProfile {
                 row: ProfileRow {
                     series: local_id(PROFILES_FILE, columns.series[row], self.part.meta.series)?,
                     time: columns.time[row],
-                    id: u128::from_be_bytes(id),
+                    id,
                     duration: columns.duration[row],
                     period: columns.period[row],
                     samples,
                 },
                 total,
+                records,
             });
         }
         self.profiles += count as u64;
@@ -154,6 +160,7 @@ impl<'p> ProfileStream<'p> {
             );
             return Err(wrong_profiles(why));
         }
+        self.part.check_record_count(self.records)?;
         match meta.sum {
             Some(expected) if expected != self.sum => {
                 let sum = self.sum;
@@ -173,7 +180,7 @@ struct ProfileBatch {
     number: Vec<i32>,
     series: Vec<i32>,
     time: Vec<i64>,
-    id: Vec<FixedLenByteArray>,
+    id: Vec<ContentHash>,
     duration: Vec<i64>,
     period: Vec<i64>,
     samples: Vec<i32>,
@@ -186,7 +193,7 @@ impl ProfileReaders {
             number: get_typed_column_reader(table.column_reader(group, 0)?),
             series: get_typed_column_reader(table.column_reader(group, 1)?),
             time: get_typed_column_reader(table.column_reader(group, 2)?),
-            id: get_typed_column_reader(table.column_reader(group, 3)?),
+            id: RowIdReader::open(table, group)?,
             duration: get_typed_column_reader(table.column_reader(group, 4)?),
             period: get_typed_column_reader(table.column_reader(group, 5)?),
             samples: get_typed_column_reader(table.column_reader(group, 6)?),
@@ -199,7 +206,7 @@ impl ProfileReaders {
             number: read_rows(PROFILES_FILE, &mut self.number, rows)?,
             series: read_rows(PROFILES_FILE, &mut self.series, rows)?,
             time: read_rows(PROFILES_FILE, &mut self.time, rows)?,
-            id: read_rows(PROFILES_FILE, &mut self.id, rows)?,
+            id: self.id.read(rows)?,
             duration: read_rows(PROFILES_FILE, &mut self.duration, rows)?,
             period: read_rows(PROFILES_FILE, &mut self.period, rows)?,
             samples: read_rows(PROFILES_FILE, &mut self.samples, rows)?,

@@ -1,15 +1,15 @@
 //! Reading a block: metadata, tables, rows.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use athanor_chassis::CancelFlag;
 use athanor_chassis::compute::yield_slice;
 use athanor_profile::data_model::symbols::NO_ENTRY;
-use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::source::SourceError;
 use athanor_profile::{Labels, ValueType};
-use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArrayType, Int32Type, Int64Type};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 
 use crate::format::columns::{TableReader, file_index};
 use crate::format::error::BlockError;
@@ -18,6 +18,7 @@ use crate::format::meta::{
     BlockMeta, IdRange, MAX_META_BYTES, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE,
     SERIES_FILE, TenantMeta,
 };
+use crate::reader::row_ids::read_row_ids;
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 
 /// Open block. Cheap to clone.
@@ -27,6 +28,12 @@ pub struct Block {
     meta: Arc<BlockMeta>,
     /// Parsed footers by index in [`PARQUET_FILES`]. Parsing them once per tenant would take quadratic time.
     tables: Arc<[OnceLock<Arc<TableReader>>; PARQUET_FILES.len()]>,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Block").field("id", &self.meta.id).finish_non_exhaustive()
+    }
 }
 
 /// Part of one tenant in an open block.
@@ -54,7 +61,7 @@ pub struct RollupRows {
 /// Columns of profiles that a query needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileProjection {
-    /// Series, time and number of rows of each profile.
+    /// Series, time and number of rows of each profile, and the counts of a downsampled tier.
     Brief,
     /// Sum of the values of each profile.
     Totals,
@@ -163,11 +170,15 @@ pub(crate) fn local_id_or_none(file: &str, id: i32, run: IdRange) -> Result<u32,
 }
 
 impl ProfileProjection {
-    pub(crate) fn column_indexes(self) -> &'static [usize] {
-        match self {
-            ProfileProjection::Brief => &[0, 1, 2, 6],
-            ProfileProjection::Totals => &[7],
-            ProfileProjection::All => &[0, 1, 2, 3, 4, 5, 6],
+    /// Returns the columns to read. Rows of a downsampled tier have counts in the place of IDs, and a query needs
+    /// them with the times.
+    pub(crate) fn column_indexes(self, is_downsampled: bool) -> &'static [usize] {
+        match (self, is_downsampled) {
+            (ProfileProjection::Brief, false) => &[0, 1, 2, 6],
+            (ProfileProjection::Brief, true) => &[0, 1, 2, 6, 8, 9],
+            (ProfileProjection::Totals, _) => &[7],
+            (ProfileProjection::All, false) => &[0, 1, 2, 3, 4, 5, 6],
+            (ProfileProjection::All, true) => &[0, 1, 2, 4, 5, 6, 8, 9],
         }
     }
 }
@@ -233,13 +244,14 @@ impl TenantBlock<'_> {
     }
 
     /// Variant of [`read_all_profiles`](Self::read_all_profiles) in which columns that are not requested are
-    /// zero.
+    /// zero. The counts of a downsampled tier are always read.
     pub(crate) fn read_profiles(&self, columns: ProfileProjection) -> Result<Vec<ProfileRow>, BlockError> {
         let all_columns = columns == ProfileProjection::All;
-        let table = self.block.open_table(PROFILES_FILE)?;
+        let table = self.profiles_table()?;
         self.check_ids(PROFILES_FILE, &table, self.meta.profiles)?;
         let mut all = Vec::with_capacity(self.meta.profiles.1 as usize);
         let mut samples_seen = 0u64;
+        let mut records_seen = 0u64;
         for group in self.row_groups(PROFILES_FILE).range() {
             self.check_cancelled()?;
             let series = table.read_column::<Int32Type>(group, 1)?;
@@ -248,24 +260,23 @@ impl TenantBlock<'_> {
                 true => table.read_column::<Int64Type>(group, column),
                 false => Ok(Vec::new()),
             };
-            let ids = match all_columns {
-                true => table.read_column::<FixedLenByteArrayType>(group, 3)?,
+            let ids = match all_columns || self.is_downsampled() {
+                true => read_row_ids(&table, group)?,
                 false => Vec::new(),
             };
             let durations = number(4)?;
             let periods = number(5)?;
             let samples = table.read_column::<Int32Type>(group, 6)?;
             for row in 0..series.len() {
-                let id = ids.get(row).map_or(Ok([0; 16]), |id| id.data().try_into());
-                let id: [u8; 16] =
-                    id.map_err(|_| BlockError::corrupt(PROFILES_FILE, "profile id is not 16 bytes long"))?;
+                let id = ids.get(row).copied().unwrap_or_default();
+                records_seen = records_seen.saturating_add(self.record_count(id));
                 let count = u32::try_from(samples[row])
                     .map_err(|_| BlockError::corrupt(PROFILES_FILE, "negative number of samples"))?;
                 samples_seen += u64::from(count);
                 all.push(ProfileRow {
                     series: local_id(PROFILES_FILE, series[row], self.meta.series)?,
                     time: times[row],
-                    id: ContentHash::from_be_bytes(id),
+                    id,
                     duration: durations.get(row).copied().unwrap_or_default(),
                     period: periods.get(row).copied().unwrap_or_default(),
                     samples: count,
@@ -279,13 +290,14 @@ impl TenantBlock<'_> {
                 format!("{samples_seen} samples, meta.json lists {expected}"),
             ));
         }
+        self.check_record_count(records_seen)?;
         Ok(all)
     }
 
     /// Returns whether the block was written by a version that keeps each profile ID of a tenant once.
-    /// Earlier versions kept it once per series.
+    /// Earlier versions kept it once per series. Rows of a downsampled tier have no IDs, so none are equal.
     pub fn has_distinct_ids(&self) -> Result<bool, BlockError> {
-        Ok(self.block.open_table(PROFILES_FILE)?.has_distinct_ids())
+        Ok(self.is_downsampled() || self.block.open_table(PROFILES_FILE)?.has_distinct_ids())
     }
 
     /// Reads the sum of each profile's values, modulo 2^64, in order.

@@ -234,6 +234,9 @@ impl ProfileSource for TenantBlockSource {
     fn has_distinct_ids(&self) -> Result<bool, SourceError> {
         Ok(self.has_unique_ids()?)
     }
+    fn is_downsampled(&self) -> bool {
+        self.tenant_block().is_downsampled()
+    }
     fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
         let totals = || Ok(self.tenant_block().read_profile_totals()?.into());
         match self.inner.profile_totals.get_or_make(totals, |all| size_of_val(&**all)) {

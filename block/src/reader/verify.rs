@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use athanor_profile::data_model::symbols::NO_ENTRY;
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
-use parquet::data_type::{Int32Type, Int64Type};
+use parquet::data_type::{FixedLenByteArrayType, Int32Type, Int64Type};
 
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
 use crate::format::index::{StackNodes, StackSet, for_each_function_service};
 use crate::format::meta::{INDEX_FILE, IdRange, LOCATIONS_FILE, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE};
 use crate::reader::read::{RollupRows, TenantBlock, local_id, local_id_or_none};
+use crate::reader::row_ids::ID_COLUMN;
 
 impl TenantBlock<'_> {
     /// Reads everything and compares the sums of profiles, the roll-up and the index with the samples.
@@ -23,12 +24,9 @@ impl TenantBlock<'_> {
     fn compare_tables(&self, rollup: &RollupRows, index: &[(u32, String)]) -> Result<(), BlockError> {
         let series = self.read_series()?;
         let profiles = self.read_all_profiles()?;
-        if !profiles.is_sorted_by_key(ProfileRow::order) {
-            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series, time and id"));
-        }
-        if self.has_distinct_ids()? && DuplicateIds::has_any(profiles.iter().map(|row| row.id)) {
-            let why = "two rows have the same id, but the footer declares distinct ids";
-            return Err(BlockError::corrupt(PROFILES_FILE, why));
+        match self.is_downsampled() {
+            true => self.check_buckets(&profiles)?,
+            false => self.check_ids_of_rows(&profiles)?,
         }
         let stacks = vec![(0, 0); self.meta.stacks as usize];
         let touched = Vec::new();
@@ -62,6 +60,38 @@ impl TenantBlock<'_> {
             }
         })?;
         if rest.next().is_none() { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Checks the order of rows, and that their IDs are distinct if the footer declares it.
+    fn check_ids_of_rows(&self, profiles: &[ProfileRow]) -> Result<(), BlockError> {
+        if !profiles.is_sorted_by_key(ProfileRow::order) {
+            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series, time and id"));
+        }
+        if self.has_distinct_ids()? && DuplicateIds::has_any(profiles.iter().map(|row| row.id)) {
+            let why = "two rows have the same id, but the footer declares distinct ids";
+            return Err(BlockError::corrupt(PROFILES_FILE, why));
+        }
+        Ok(())
+    }
+
+    /// Checks that the rows of a downsampled tier are at ends of its buckets, in order and without IDs.
+    fn check_buckets(&self, profiles: &[ProfileRow]) -> Result<(), BlockError> {
+        let tier = self.block.meta().tier();
+        if let Some(row) = profiles.iter().find(|row| tier.bucket_end(row.time) != row.time) {
+            let why = format!("time {} is not the end of a bucket of tier {}", row.time, tier.name());
+            return Err(BlockError::corrupt(PROFILES_FILE, why));
+        }
+        if !profiles.is_sorted_by_key(|row| (row.series, row.time)) {
+            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series and time"));
+        }
+        let table = self.profiles_table()?;
+        for group in self.row_groups(PROFILES_FILE).range() {
+            let ids = table.read_column::<FixedLenByteArrayType>(group, ID_COLUMN)?;
+            if ids.iter().flat_map(|id| id.data()).any(|&byte| byte != 0) {
+                return Err(BlockError::corrupt(PROFILES_FILE, "a row of a downsampled tier has an id"));
+            }
+        }
+        Ok(())
     }
 
     /// Visits the samples: profile and stack indexes, and the value.

@@ -107,7 +107,8 @@ impl<'h> OrderedProfiles<'h> {
             popularity[row.stack as usize] += 1;
             rows[place as usize] += 1;
             let requests = SpanContextColumns { span: row.span != 0, trace: row.trace != 0 };
-            columns = columns.union(OptionalColumns { requests, moments: !row.moments.is_empty() });
+            columns =
+                columns.union(OptionalColumns { requests, moments: !row.moments.is_empty(), counts: false });
         })?;
         let with_rows = places.into_iter().filter(|&place| rows[place as usize] > 0);
         let mut profiles: Vec<(ProfileRow, u32)> =

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
+use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::{BucketCounts, ProfileRow, ProfileSeries};
 use athanor_profile::{Dictionary, SampleTimestamps, SpanContext};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
@@ -55,6 +56,9 @@ struct ProfileColumns {
     period: Vec<i64>,
     samples: Vec<i32>,
     value: Vec<i64>,
+    /// Counts of the rows of a downsampled tier.
+    records: Vec<i64>,
+    profiles: Vec<i64>,
 }
 
 #[derive(Default)]
@@ -84,6 +88,18 @@ struct RollupColumns {
     stack: Vec<i32>,
     value: Vec<i64>,
     samples: Vec<i32>,
+}
+
+impl ProfileColumns {
+    /// Adds the counts of a row, and the zero in the place of its ID.
+    fn add_counts(&mut self, counts: BucketCounts) -> Result<(), BlockError> {
+        let limit = i64::MAX as usize;
+        let count = |count: u64, what| i64::try_from(count).map_err(|_| BlockError::TooLarge { what, limit });
+        self.records.push(count(counts.records, "records per row")?);
+        self.profiles.push(count(counts.profiles, "profiles per row")?);
+        self.id.push(FixedLenByteArray::from(vec![0; size_of::<ContentHash>()]));
+        Ok(())
+    }
 }
 
 impl SampleColumns {
@@ -267,7 +283,17 @@ impl TenantWriter<'_, '_> {
         self.meta.newest_arrival = newest_arrival;
     }
 
-    /// Adds the next profile by (series, time, ID). Rows refer to stacks by
+    /// Optional columns of the block.
+    pub(crate) fn columns(&self) -> OptionalColumns {
+        self.block.columns
+    }
+
+    /// Returns the number of stacks.
+    pub(crate) fn stack_count(&self) -> usize {
+        self.numbering.stacks
+    }
+
+    /// Adds the next profile by (series, time, ID), in a downsampled tier by (series, time). Rows refer to stacks by
     /// [`stack_number`](Self::stack_number). Rows with equal stack and span context are summed.
     pub(crate) fn add_profile(
         &mut self,
@@ -300,7 +326,13 @@ impl TenantWriter<'_, '_> {
         columns.profile.push(id);
         columns.series.push((self.meta.series.0 + profile.series) as i32);
         columns.time.push(profile.time);
-        columns.id.push(FixedLenByteArray::from(profile.id.to_be_bytes().to_vec()));
+        if self.block.columns.counts {
+            let counts = BucketCounts::from_row_id(profile.id);
+            self.meta.records = self.meta.records.saturating_add(counts.records);
+            columns.add_counts(counts)?;
+        } else {
+            columns.id.push(FixedLenByteArray::from(profile.id.to_be_bytes().to_vec()));
+        }
         columns.duration.push(profile.duration);
         columns.period.push(profile.period);
         columns.samples.push(rows.len() as i32);
@@ -378,19 +410,21 @@ impl TenantWriter<'_, '_> {
         if columns.profile.is_empty() {
             return Ok(());
         }
-        self.block.write_row_group(
-            PROFILES_FILE,
-            &[
-                ColumnValues::I32(&columns.profile),
-                ColumnValues::I32(&columns.series),
-                ColumnValues::I64(&columns.time),
-                ColumnValues::Fixed(&columns.id),
-                ColumnValues::I64(&columns.duration),
-                ColumnValues::I64(&columns.period),
-                ColumnValues::I32(&columns.samples),
-                ColumnValues::I64(&columns.value),
-            ],
-        )
+        let mut values = vec![
+            ColumnValues::I32(&columns.profile),
+            ColumnValues::I32(&columns.series),
+            ColumnValues::I64(&columns.time),
+            ColumnValues::Fixed(&columns.id),
+            ColumnValues::I64(&columns.duration),
+            ColumnValues::I64(&columns.period),
+            ColumnValues::I32(&columns.samples),
+            ColumnValues::I64(&columns.value),
+        ];
+        if self.block.columns.counts {
+            values.push(ColumnValues::I64(&columns.records));
+            values.push(ColumnValues::I64(&columns.profiles));
+        }
+        self.block.write_row_group(PROFILES_FILE, &values)
     }
 
     /// Converts the totals of the current series to roll-up rows.

@@ -17,6 +17,9 @@ use athanor_profile::{Dictionary, Labels, ValueType};
 /// Number of stacks that profiles use.
 pub const STACK_COUNT: u32 = 9;
 
+/// Number of series. They are of two services, the last two of another value type.
+pub const SERIES_COUNT: u32 = 6;
+
 /// Sample of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
@@ -35,7 +38,7 @@ pub struct Sample {
 pub struct Record {
     /// Name of the tenant.
     pub tenant: &'static str,
-    /// Number of the series. Four series are of two services.
+    /// Number of the series, below [`SERIES_COUNT`].
     pub series: u32,
     /// Time of the profile.
     pub time: i64,
@@ -57,7 +60,8 @@ struct RecordSource<'r> {
 pub fn series(number: u32) -> ProfileSeries {
     let pod = ("pod".to_owned(), format!("pod-{number}"));
     let service = ("service_name".to_owned(), format!("service-{}", number % 2));
-    ProfileSeries::new(Labels::new([pod, service]), ValueType::new("cpu", "ns"), ValueType::default())
+    let kind = if number < 4 { "cpu" } else { "wall" };
+    ProfileSeries::new(Labels::new([pod, service]), ValueType::new(kind, "ns"), ValueType::default())
 }
 
 impl<'r> RecordSource<'r> {
@@ -67,7 +71,12 @@ impl<'r> RecordSource<'r> {
         let numbers = 0..STACK_COUNT;
         let stacks = numbers.map(|number| dictionary.intern_named_stack(stack(number).split(';')));
         let stacks = stacks.collect();
-        RecordSource { stacks, dictionary, series: (0..4).map(series).collect(), records: records.collect() }
+        RecordSource {
+            stacks,
+            dictionary,
+            series: (0..SERIES_COUNT).map(series).collect(),
+            records: records.collect(),
+        }
     }
 }
 

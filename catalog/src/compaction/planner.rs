@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!  blocks ─► PartTable ─┬─ level 0  ─► flushed_jobs: shared and single-tenant jobs of 10 minutes ─┬─► queue
-//!                       └─ level 1+ ─► final_jobs: jobs of an hour or a day per tenant ───────────┘
+//!                       ├─ level 1+ ─► final_jobs: jobs of an hour or a day per tenant ───────────┤
+//!                       └─ tiers    ─► tier_jobs: jobs of a day or 30 days per tenant and tier ───┘
 //! ```
 //!
 //! # Progress
 //! A job at level 1 removes parts of level 0, which no job creates. A job at a final level takes parts below
-//! it, or merges several earlier results of one window. So each job leaves fewer parts to merge, and the
-//! planner runs out of jobs if no blocks are flushed.
+//! it, or merges several earlier results of one window. Raw jobs at a final level cover their rows, and no
+//! covered row becomes uncovered. So each job leaves fewer parts to merge, and the planner runs out of jobs if
+//! no blocks are flushed.
 //!
 //! # Late rows
 //! Rows that arrive after their window was merged wait until they justify a rewrite: until they are a tenth of
@@ -26,13 +28,15 @@ mod planned_job;
 mod queue;
 #[cfg(test)]
 mod tests;
+mod tier_jobs;
+mod window_parts;
 mod window_totals;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{Tier, Timestamp};
 
 use crate::block::{BlockEntry, PartId};
 use crate::compaction::window::{
@@ -46,6 +50,7 @@ use flushed_jobs::FlushedPlanner;
 use part_table::{PartState, PartTable};
 use planned_job::PlannedJob;
 use queue::JobQueue;
+use tier_jobs::TierPlanner;
 use window_totals::WindowTotals;
 
 /// Thresholds of the planner.
@@ -61,7 +66,7 @@ pub struct PlannerSettings {
     pub max_job_bytes: u64,
     /// Limit of a job's parts.
     pub max_job_parts: usize,
-    /// Time after the end of a window until jobs take it, for the levels 1, 2 and 3.
+    /// Time after the end of a window until jobs take it, for the levels 1, 2 and from 3 on.
     pub close_delays: [Duration; 3],
     /// Late rows wait until they are this fraction of their window, as its denominator.
     pub late_fraction: u64,
@@ -113,14 +118,19 @@ pub fn compaction_status(input: &PlanInput) -> CompactionStatus {
     let table = PartTable::from_input(input);
     let jobs = plan_all_jobs(input, &table, input.settings.max_job_bytes);
     let mut blocks_by_level: BTreeMap<u8, u64> = BTreeMap::new();
+    let mut blocks_by_tier: BTreeMap<Tier, u64> = BTreeMap::new();
     for block in &input.blocks {
-        *blocks_by_level.entry(block.level).or_default() += 1;
+        *blocks_by_tier.entry(block.tier).or_default() += 1;
+        if block.tier.is_raw() {
+            *blocks_by_level.entry(block.level).or_default() += 1;
+        }
     }
     let failures = input.failures.iter().map(|(part, failures)| (part.clone(), failures.clone()));
     CompactionStatus {
         time: input.now,
         is_paused: input.is_paused,
         blocks_by_level,
+        blocks_by_tier,
         waiting_jobs: jobs.len() as u64,
         waiting_bytes: jobs.iter().map(|job| job.bytes).fold(0, u64::saturating_add),
         oldest_open_window: find_oldest_open_window(input, &table),
@@ -138,6 +148,7 @@ fn plan_all_jobs(input: &PlanInput, table: &PartTable<'_>, max_bytes: u64) -> Ve
     }
     let mut jobs = flushed.jobs;
     jobs.extend(FinalPlanner { input, table, totals: &totals, max_bytes }.plan(flushed.late));
+    jobs.extend(TierPlanner::new(input, table, max_bytes).plan());
     jobs
 }
 
@@ -145,7 +156,7 @@ fn plan_all_jobs(input: &PlanInput, table: &PartTable<'_>, max_bytes: u64) -> Ve
 /// after their window closed do not count, because they wait on purpose, nor do quarantined ones.
 fn find_oldest_open_window(input: &PlanInput, table: &PartTable<'_>) -> Option<Timestamp> {
     let totals = WindowTotals::from_parts(table, &input.settings);
-    let open = table.parts.iter().filter(|part| part.level < HOUR_LEVEL);
+    let open = table.parts.iter().filter(|part| part.tier.is_raw() && part.level < HOUR_LEVEL);
     let ends = open.filter(|part| part.state != PartState::Quarantined).filter_map(|part| {
         let level = totals.final_level(part.tenant, part.max_time);
         let end = level_window_end(part.max_time, level);
@@ -164,7 +175,7 @@ impl PlannerSettings {
 
     /// Returns the interval of arrivals to which rows of a window belong. Only rows of one interval merge.
     /// So a block expires at most one window and one hour after its oldest row. Late rows have intervals of
-    /// a day at level 3, and of an hour below it.
+    /// a day from level 3 on, and of an hour below it.
     fn arrival_interval(&self, arrival: Timestamp, end: i64, level: u8) -> i64 {
         if arrival <= self.close_time(end, level) {
             return ON_TIME;

@@ -11,18 +11,22 @@ use athanor_chassis::window_end;
 pub const TEN_MINUTE_LEVEL: u8 = 1;
 /// Level of blocks with one window of an hour. Final for tenants with much data.
 pub const HOUR_LEVEL: u8 = 2;
-/// Level of blocks with one window of a day. Final for all other tenants.
+/// Level of blocks with one window of a day. Final for all other tenants, and for buckets of 5 minutes.
 pub const DAY_LEVEL: u8 = 3;
+/// Level of blocks with one window of 30 days. Final for buckets of an hour and of a day.
+pub const THIRTY_DAY_LEVEL: u8 = 4;
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const HOUR_NANOS: i64 = 3600 * NANOS_PER_SECOND;
+const DAY_NANOS: i64 = 24 * HOUR_NANOS;
 
 /// Returns the width of a level's windows in nanoseconds.
 pub const fn window_nanos(level: u8) -> i64 {
     match level {
         0 | TEN_MINUTE_LEVEL => HOUR_NANOS / 6,
         HOUR_LEVEL => HOUR_NANOS,
-        _ => 24 * HOUR_NANOS,
+        DAY_LEVEL => DAY_NANOS,
+        _ => 30 * DAY_NANOS,
     }
 }
 
@@ -64,12 +68,10 @@ mod tests {
     #[test]
     fn windows_of_higher_levels_contain_those_of_lower_ones() {
         for time in [i64::MIN, -1, 0, 1, 86_399_999_999_999, 4_102_444_800_000_000_000, i64::MAX] {
-            let ends: Vec<i64> = (1..=3).map(|level| level_window_end(time, level)).collect();
+            let ends: Vec<i64> = (1..=4).map(|level| level_window_end(time, level)).collect();
             assert!(ends.is_sorted());
-            for level in 1..=3 {
-                assert!(
-                    ends.iter().all(|&end| level_window_end(end, level) <= level_window_end(ends[2], level))
-                );
+            for (level, end) in (1..=4).zip(&ends) {
+                assert!(ends.iter().take(level.into()).all(|&lower| level_window_end(lower, level) == *end));
             }
         }
     }

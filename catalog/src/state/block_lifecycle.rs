@@ -6,10 +6,14 @@
 //! * `block_set`: registered blocks, and the number of blocks per tenant.
 //! * `staging`: registration of blocks with more tenants than fit into one command.
 //! * `retention`: removal of blocks by age.
+//! * `retention_policy`: retention by tenant and tier.
+//! * `removed_times`: times of removed profiles, by tier.
 
 pub(crate) mod block_set;
 pub(crate) mod blocks;
 pub(crate) mod removal;
+pub(crate) mod removed_times;
 pub(crate) mod retention;
+pub(crate) mod retention_policy;
 pub(crate) mod staging;
 pub(crate) mod tombstones;

@@ -1,7 +1,6 @@
 //! Commands that change the catalog, and their encoding in the log.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use athanor_chassis::{TenantId, Timestamp};
 use athanor_cluster::NodeId;
@@ -11,7 +10,7 @@ use serde_json::Value;
 
 use crate::block::{BlockEntry, BlockId, DroppedRows, PartId, TenantSpan};
 use crate::compaction::JobParts;
-use crate::state::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, ShardId};
+use crate::state::{CatalogSettings, DataLoss, HandoffSource, ReplicaPlacement, RetentionPolicy, ShardId};
 
 /// Current encoding of commands. A voter that does not support a format must stop instead of skipping the
 /// entry.
@@ -266,6 +265,9 @@ pub enum CatalogCommand {
         outputs: Vec<BlockEntry>,
         /// Rows that no output holds.
         dropped: Vec<DroppedRows>,
+        /// Covered raw blocks that are no inputs, and with whose ids the job compared its rows.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        compared: Vec<BlockId>,
     },
     /// Ends a claim without a result, and counts the failure.
     FailJob {
@@ -303,8 +305,9 @@ pub enum CatalogCommand {
     ExpireTombstones,
     /// Removes blocks past their retention from the listing. They can be restored until they are purged.
     ExpireBlocks {
-        /// Retention of blocks, by the catalog's time.
-        retention: Duration,
+        /// Retention by tenant and tier, by the catalog's time. Entries of older versions have one duration for
+        /// all.
+        retention: RetentionPolicy,
         /// The share of all blocks that may expire per hour; none on an operator's command.
         max_percent: Option<u8>,
     },

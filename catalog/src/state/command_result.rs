@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::MAX_SLOTS;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockId, PartId};
-use crate::compaction::{MAX_JOB_OUTPUTS, MAX_JOB_PARTS};
+use crate::compaction::{MAX_COMPARED_BLOCKS, MAX_JOB_OUTPUTS, MAX_JOB_PARTS};
 use crate::state::{
     ConservedCount, HandoffSource, MAX_DOCUMENT_BYTES, MAX_REPLICATION_FACTOR, MAX_SHARDS_PER_NODE,
     OutputMismatch, ShardEntry, ShardId, ShardPhase,
@@ -33,6 +33,9 @@ pub enum CommandResult {
     /// A claim whose lease ran out was ended, and its failure counted. The part reached the limit of failures,
     /// so nothing was claimed.
     FailureLimit(PartId),
+    /// A job did not compare its rows with a covered block. Its claim ended without a failure, so the next plan
+    /// contains its parts.
+    NotCompared(BlockId),
 }
 
 /// Transition that requires a certain phase of a shard.
@@ -154,6 +157,11 @@ pub enum CommandError {
     /// A merged block cannot register: it has to replace its inputs.
     #[error("block {0} is a merged block, which cannot register; finish its job with it")]
     MergedBlock(BlockId),
+    /// The tier or the coverage of a block does not fit its level.
+    #[error(
+        "block {0} is downsampled or covered, which only merged blocks of one tenant are; read its meta.json again"
+    )]
+    InvalidTier(BlockId),
     /// The staged tenants of a block are not those that the command continues or completes.
     #[error(
         "{staged} tenants are staged for block {block}, the command names {named}; stage the missing ones"
@@ -174,6 +182,18 @@ pub enum CommandError {
     InvalidJobParts {
         /// Number of parts.
         seen: usize,
+    },
+    /// The parts of a job are of several tiers.
+    #[error(
+        "the {part} is of tier {tier}, an earlier part of the job is of tier {expected}; merge each tier alone"
+    )]
+    MixedTiers {
+        /// Part of another tier.
+        part: PartId,
+        /// Its tier.
+        tier: Tier,
+        /// Tier of the job's first part.
+        expected: Tier,
     },
     /// A part is not listed.
     #[error(
@@ -231,6 +251,56 @@ pub enum CommandError {
         outputs: u64,
         /// Count of the dropped rows.
         dropped: u64,
+    },
+    /// A downsampled tier loses or adds rows of the uncovered inputs.
+    #[error(
+        "the {count} of tenant {tenant} is {inputs} in the uncovered inputs, but {outputs} in the {tier} outputs and \
+         {dropped} in the dropped rows of uncovered inputs; write each tier from the uncovered rows that stay"
+    )]
+    TierNotConserved {
+        /// Tier of the outputs.
+        tier: Tier,
+        /// Tenant that owns the rows.
+        tenant: TenantId,
+        /// Count that differs.
+        count: ConservedCount,
+        /// Count of the uncovered inputs.
+        inputs: u64,
+        /// Count of the tier's outputs.
+        outputs: u64,
+        /// Count of the dropped rows of uncovered inputs.
+        dropped: u64,
+    },
+    /// A job dropped more rows of covered parts than it has.
+    #[error(
+        "the job drops {dropped} profiles of covered parts of tenant {tenant}, its covered parts have {inputs}; state \
+         of each dropped row whether its part is covered"
+    )]
+    TooManyCoveredDropped {
+        /// Tenant that owns the rows.
+        tenant: TenantId,
+        /// Dropped profiles of covered parts.
+        dropped: u64,
+        /// Profiles of the covered parts.
+        inputs: u64,
+    },
+    /// A job did not compare its rows with a covered block that may hold the same ids.
+    #[error(
+        "the job did not compare its rows with block {block}, whose rows the tiers hold; delete its outputs and \
+         choose a job of a new plan"
+    )]
+    NotCompared {
+        /// Covered raw block of the tenant and the times of an output.
+        block: BlockId,
+    },
+    /// A job compared its rows with too many blocks.
+    #[error(
+        "the job compared its rows with {seen} blocks, the limit is {MAX_COMPARED_BLOCKS}; merge parts of fewer \
+         windows at once"
+    )]
+    TooManyCompared {
+        /// Number of blocks.
+        seen: usize,
     },
     /// A job dropped rows of a tenant that it does not have, or states one reason more than once.
     #[error("dropped rows of tenant {0} are stated twice, or the tenant is not in the job; add them up")]

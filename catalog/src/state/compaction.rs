@@ -2,13 +2,17 @@
 //!
 //! * `claims`: leases on parts, and their tokens.
 //! * `failures`: failures of parts, from the first one to quarantine.
-//! * `job_check`: conservation of rows, and comparison of outputs with inputs.
+//! * `job_check`: comparison of outputs with inputs.
+//! * `output_mismatch`: properties in which they may differ.
+//! * `tenant_rows`: conservation of rows.
 //! * `finish`: swap of the claimed parts for the outputs.
 
 pub(in crate::state) mod claims;
 pub(in crate::state) mod failures;
 pub(in crate::state) mod finish;
 pub(in crate::state) mod job_check;
+pub(in crate::state) mod output_mismatch;
+mod tenant_rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -165,6 +165,12 @@ impl CatalogState {
             if block.level == 0 && block.job.is_some() {
                 return Err(format!("block {id} was flushed, and names a job"));
             }
+            if !block.has_valid_tier() {
+                return Err(format!(
+                    "block {id} of level {} is of tier {} and covered, or below level {TENANT_FOLDER_LEVEL}",
+                    block.level, block.tier
+                ));
+            }
             if block.level >= TENANT_FOLDER_LEVEL && block.tenants.len() != 1 {
                 return Err(format!(
                     "block {id} of level {} has {} tenants",
@@ -203,7 +209,7 @@ impl CatalogState {
         Ok(())
     }
 
-    /// Checks that no tenant has rows of one log range in a flushed block and in a merged one.
+    /// Checks that no tenant has rows of one log range in a flushed block and in a raw merged one.
     fn check_merged_rows(&self) -> Result<(), String> {
         let mut flushed: BTreeMap<&TenantId, Vec<ShardLogRange>> = BTreeMap::new();
         for block in self.blocks.values().filter(|block| block.level == 0) {
@@ -212,7 +218,7 @@ impl CatalogState {
             }
         }
         flushed.values_mut().for_each(|ranges| ranges.sort_unstable());
-        for block in self.blocks.values().filter(|block| block.level > 0) {
+        for block in self.blocks.values().filter(|block| block.level > 0 && block.tier.is_raw()) {
             for span in &block.tenants {
                 let Some(ranges) = flushed.get(&span.tenant) else { continue };
                 if block.log_ranges().any(|rows| overlaps_any(ranges, &rows)) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::TenantId;
+use athanor_chassis::{TenantId, Tier};
 use athanor_cluster::NodeId;
 use athanor_cluster::placement::SlotTables;
 use serde::{Deserialize, Serialize};
@@ -29,8 +29,12 @@ pub struct BlockListing {
     pub partial: Vec<ShardId>,
     /// Data losses on record.
     pub data_losses: Vec<DataLossRecord>,
-    /// Times of the tenant's profiles that retention removed, if the range overlaps them.
+    /// Times of the tenant's profiles that retention removed and that no tier holds, if the range overlaps them.
     pub removed: Option<ProfileTimeRange>,
+    /// Latest time of the tenant's profiles that retention removed, for each tier with such ones. Not limited to
+    /// the listed range.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub expired_until: BTreeMap<Tier, i64>,
 }
 
 /// State that every node needs to route requests, at one revision.
@@ -112,6 +116,7 @@ impl CatalogState {
             partial: partial.map(|shard| shard.id).collect(),
             data_losses: self.data_losses.clone(),
             removed: self.retention.removed_times(tenant, from, to),
+            expired_until: self.retention.expired_until(tenant),
         }
     }
 

@@ -12,6 +12,7 @@ mod retention;
 mod row_model;
 mod staging;
 mod successors;
+mod tiers;
 mod tombstones;
 
 use std::time::Duration;

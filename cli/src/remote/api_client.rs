@@ -209,6 +209,9 @@ impl ApiClient {
             let warning = warning.to_str().unwrap_or("unreadable warning");
             eprintln!("athanor: {}: partial response: {}", self.address(), harmless(warning));
         }
+        if let Some(resolution) = downsampled_resolution(&response) {
+            eprintln!("athanor: {}: downsampled data: {}", self.address(), harmless(resolution));
+        }
         let body = self.body(response, MAX_RESPONSE_BYTES).await?;
         if !gzipped {
             return Ok(body);
@@ -375,6 +378,12 @@ fn decoded(text: &str) -> Cow<'_, str> {
 
 fn header<'r>(response: &'r Response, name: &HeaderName) -> &'r str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Returns the resolution of a response, unless all of its data is raw.
+fn downsampled_resolution(response: &Response) -> Option<&str> {
+    let resolution = header(response, &HeaderName::from_static("athanor-resolution"));
+    Some(resolution).filter(|resolution| !["", "raw"].contains(resolution))
 }
 
 /// Returns the message of an error response: Connect's code and message, else the body, else the meaning of

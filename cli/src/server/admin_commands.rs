@@ -178,11 +178,12 @@ pub fn retention(args: RetentionArgs, output: &ConsoleOutput) -> Result<(), Stat
 fn retention_text(report: &Value) -> String {
     let text = |value: &Value| harmless(value.as_str().unwrap_or_default());
     let mut lines = format!(
-        "catalog time  {}\nwall clock    {}\nblocks        {}\noverdue       {}\nrestorable    {}\n",
+        "catalog time  {}\nwall clock    {}\nblocks        {}\noverdue       {}\nkept for tiers {}\nrestorable    {}\n",
         text(&report["catalog_time"]),
         text(&report["wall_time"]),
         report["blocks"],
         report["overdue"],
+        report["kept_for_tiers"],
         report["restorable"],
     );
     for block in report["expired_blocks"].as_array().into_iter().flatten() {

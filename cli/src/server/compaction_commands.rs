@@ -54,6 +54,10 @@ fn status_text(report: &Value) -> String {
     for (level, blocks) in report["blocks_by_level"].as_object().into_iter().flatten() {
         let _ = writeln!(lines, "blocks of level {}   {blocks}", harmless(level));
     }
+    let tiers = report["blocks_by_tier"].as_object().into_iter().flatten();
+    for (tier, blocks) in tiers.filter(|(tier, _)| *tier != "raw") {
+        let _ = writeln!(lines, "blocks of tier {}   {blocks}", harmless(tier));
+    }
     for claim in report["claims"].as_array().into_iter().flatten() {
         let lease = if claim["expired"] == true { "lease expired" } else { "lease runs" };
         let worker = text(&claim["worker"]["name"]);
@@ -79,6 +83,7 @@ mod tests {
             "paused": false, "catalog_time": "2026-01-01T00:00:00Z", "oldest_open_window": null,
             "waiting_jobs": 3, "waiting_bytes": 2048, "claimed_jobs": 1, "failed_parts": 1,
             "quarantined_parts": 1, "blocks_by_level": { "0": 12, "3": 4 },
+            "blocks_by_tier": { "raw": 16, "1h": 5 },
             "claims": [{ "token": 9, "worker": { "name": "c1" }, "parts": 2, "expired": true }],
             "failures": [{ "block": "1f", "tenant": "a", "quarantined": true, "reason": "bad\u{1b}[1m" }],
         });
@@ -88,6 +93,7 @@ mod tests {
             "oldest open window  none\n",
             "waiting input       2KiB\n",
             "blocks of level 3   4\n",
+            "blocks of tier 1h   5\n",
             "job 9  c1  2 parts  lease expired\n",
             "1f  a  quarantined: bad",
         ] {

@@ -36,9 +36,15 @@ pub(crate) fn find_culprit(inputs: &[JobInput], scratch: &JobScratch, error: Blo
 
 /// Merges some parts of one input and returns the error of bytes that cannot be merged.
 fn merge_alone(input: &JobInput, tenants: BTreeSet<String>, scratch: &JobScratch) -> Option<BlockError> {
-    let source = MergeSource { block: input.block.clone(), tenants: Some(tenants) };
+    let source = MergeSource { tenants: Some(tenants), ..MergeSource::from(input.block.clone()) };
     let folder = scratch.create_folder().ok()?;
-    let output = MergeOutput { id: input.entry.id.to_string(), ..MergeOutput::default() };
+    let meta = input.block.meta();
+    let output = MergeOutput {
+        id: meta.id.clone(),
+        origin: meta.origin.clone(),
+        tier: meta.tier(),
+        ..MergeOutput::default()
+    };
     let mut create_folder = || scratch.create_folder();
     let merged = merge_into(folder.as_ref(), &output, vec![source], &mut create_folder, &mut |_| ());
     merged.err().filter(is_of_input)

@@ -47,7 +47,11 @@ impl JobInput {
 
     /// Returns the input for a merge.
     pub(crate) fn source(&self) -> MergeSource {
-        MergeSource { block: self.block.clone(), tenants: Some(self.tenants.clone()) }
+        MergeSource {
+            block: self.block.clone(),
+            tenants: Some(self.tenants.clone()),
+            is_covered: self.entry.is_covered,
+        }
     }
 
     /// Adds fetched pages to the scratch folder. Returns the first damaged page that a part needs, and the part.
@@ -146,7 +150,7 @@ fn check_meta(context: &JobContext<'_>, entry: &BlockEntry, meta: &BlockMeta) ->
         return fail(format!("it belongs to cluster {cluster:?}, this cluster is {:?}", context.cluster));
     }
     let parts: BTreeMap<&str, u64> =
-        meta.tenants.iter().map(|part| (part.tenant.as_str(), u64::from(part.profiles.1))).collect();
+        meta.tenants.iter().map(|part| (part.tenant.as_str(), part.profile_count())).collect();
     let profiles = |span: &TenantSpan| parts.get(span.tenant.as_str()).copied();
     let differs = |span: &&TenantSpan| profiles(span) != Some(span.profiles);
     let Some(span) = entry.tenants.iter().find(differs) else { return Ok(()) };
@@ -155,8 +159,33 @@ fn check_meta(context: &JobContext<'_>, entry: &BlockEntry, meta: &BlockMeta) ->
     Err(JobError::from_part(PartId { block: entry.id, tenant: span.tenant.clone() }, &reason))
 }
 
-/// Returns the byte ranges of the parts. Fetches the ends of files that `meta.json` does not hold.
+/// Opens a block and fetches the files that a comparison of profile IDs reads.
+pub(crate) async fn fetch_ids(context: &JobContext<'_>, entry: &BlockEntry) -> Result<JobInput, JobError> {
+    let mut input = open_input(context, entry).await?;
+    fetch_tails(context, &input).await?;
+    let block = input.block.clone();
+    let tenants = input.tenants.clone();
+    let find = move || block.byte_ranges_of_ids(Some(&tenants));
+    let fail =
+        |error: BlockError| JobError::from_part(part_of_block(entry), &Status::from_error(&error).message);
+    input.ranges = context.run_on_pool(find).await?.map_err(fail)?;
+    fetch_inputs(context, std::slice::from_ref(&input)).await?;
+    Ok(input)
+}
+
+/// Returns the byte ranges of the parts.
 async fn find_ranges(context: &JobContext<'_>, input: &JobInput) -> Result<FileRanges, JobError> {
+    fetch_tails(context, input).await?;
+    let fail = |error: BlockError| {
+        JobError::from_part(part_of_block(&input.entry), &Status::from_error(&error).message)
+    };
+    let block = input.block.clone();
+    let tenants = input.tenants.clone();
+    context.run_on_pool(move || block.byte_ranges_of(Some(&tenants))).await?.map_err(fail)
+}
+
+/// Fetches the ends of files that `meta.json` does not hold.
+async fn fetch_tails(context: &JobContext<'_>, input: &JobInput) -> Result<(), JobError> {
     let fail = |error: BlockError| {
         JobError::from_part(part_of_block(&input.entry), &Status::from_error(&error).message)
     };
@@ -164,9 +193,7 @@ async fn find_ranges(context: &JobContext<'_>, input: &JobInput) -> Result<FileR
     for (file, range) in split_ranges(input.folder.missing_ranges(&tails)) {
         fetch_range(context, input, file, range).await?;
     }
-    let block = input.block.clone();
-    let tenants = input.tenants.clone();
-    context.run_on_pool(move || block.byte_ranges_of(Some(&tenants))).await?.map_err(fail)
+    Ok(())
 }
 
 /// Fetches whole pages, verifies their checksums and adds them to the scratch folder.

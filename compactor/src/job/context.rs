@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use athanor_catalog::{BlockId, CompactionJob};
-use athanor_chassis::{Backoff, Clock, ComputePool, CpuActivity, Random, Timestamp};
+use athanor_catalog::{BlockEntry, BlockId, Catalog, CompactionJob};
+use athanor_chassis::{Backoff, Clock, ComputePool, CpuActivity, Random, TenantId, Timestamp};
 use athanor_storage::{Store, StoreError};
 
 use crate::claim::JobClaim;
@@ -18,6 +18,7 @@ const UNAVAILABLE_BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), D
 pub(crate) struct JobContext<'j> {
     pub(crate) job: &'j CompactionJob,
     pub(crate) claim: Arc<JobClaim>,
+    pub(crate) catalog: &'j dyn Catalog,
     pub(crate) store: &'j Store,
     pub(crate) clock: &'j Clock,
     pub(crate) random: &'j Random,
@@ -61,6 +62,29 @@ impl JobContext<'_> {
                     failures += 1;
                 }
                 done => return Ok(done),
+            }
+        }
+    }
+
+    /// Lists a tenant's blocks between two times. Waits while the catalog is unavailable, as long as the claim
+    /// lasts.
+    pub(crate) async fn list_blocks(
+        &self,
+        tenant: &TenantId,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<BlockEntry>, JobError> {
+        let mut failures = 0;
+        loop {
+            self.check_claim()?;
+            match self.catalog.list_blocks(tenant, from, to).await {
+                Ok(listing) => return Ok(listing.blocks),
+                Err(error) => {
+                    let job = self.claim.token();
+                    tracing::warn!(job, %error, "catalog is unavailable, the compaction job waits");
+                    UNAVAILABLE_BACKOFF.wait(failures, self.clock, self.random).await;
+                    failures += 1;
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_block::{BlockMeta, BlockOrigin, JobOrigin, LogRange, TenantMeta};
-use athanor_catalog::{BlockEntry, BlockId, CompactionJob, ShardLogRange, TenantSpan};
+use athanor_catalog::{BlockEntry, BlockId, CompactionJob, ShardLogRange, TENANT_FOLDER_LEVEL, TenantSpan};
 use athanor_chassis::{TenantId, Tier, Timestamp};
 
 use crate::error::JobError;
@@ -19,9 +19,9 @@ pub(crate) struct OutputOrigins<'j> {
 }
 
 impl OutputOrigins<'_> {
-    /// Returns the origin of an output with rows of some tenants. Its log ranges are those of the input blocks
-    /// with a part of one of them.
-    pub(crate) fn origin(&self, tenants: &BTreeSet<String>) -> Result<BlockOrigin, JobError> {
+    /// Returns the origin of an output of a tier with rows of some tenants. Its log ranges are those of the input
+    /// blocks with a part of one of them.
+    pub(crate) fn origin(&self, tenants: &BTreeSet<String>, tier: Tier) -> Result<BlockOrigin, JobError> {
         let has_part =
             |input: &&BlockEntry| input.tenants.iter().any(|span| tenants.contains(span.tenant.as_str()));
         let inputs = self.job.inputs.iter().filter(has_part);
@@ -38,8 +38,8 @@ impl OutputOrigins<'_> {
             lost: 0,
             level: self.job.level,
             additional_ranges: additional_ranges.collect(),
-            tier: Tier::Raw,
-            is_covered: false,
+            tier,
+            is_covered: tier.is_raw() && writes_tiers(self.job),
             job: Some(self.job_origin()),
         })
     }
@@ -55,6 +55,11 @@ impl OutputOrigins<'_> {
             tenants: tenants.collect(),
         }
     }
+}
+
+/// Returns whether a job adds the rows of its inputs to the downsampled tiers.
+pub(crate) fn writes_tiers(job: &CompactionJob) -> bool {
+    job.tier.is_raw() && job.level >= TENANT_FOLDER_LEVEL
 }
 
 /// Returns the newest arrival of each tenant's rows in a job, in Unix nanoseconds.

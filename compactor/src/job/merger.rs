@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_block::{
-    BlockError, BlockFolder, BlockMeta, MergeOutput, MergeResult, MergeSource, estimate_merge_memory,
-    merge_into, partition_series, summarize_rows,
+    Block, BlockError, BlockFolder, BlockMeta, BlockOrigin, MergeOutput, MergeResult, MergeSource,
+    RowSelection, estimate_merge_memory, merge_into, partition_series, summarize_rows,
 };
-use athanor_catalog::{BlockId, MAX_JOB_OUTPUTS};
-use athanor_chassis::ByteSize;
+use athanor_catalog::{BlockId, CompactionJob, MAX_JOB_OUTPUTS};
+use athanor_chassis::{ByteSize, Tier};
 
 use crate::error::JobError;
 use crate::input::culprit::{find_culprit, is_of_input};
 use crate::input::fetcher::JobInput;
 use crate::job::context::JobContext;
-use crate::job::entry::OutputOrigins;
+use crate::job::entry::writes_tiers;
 use crate::job::output_plan::{PlannedOutput, plan_windows, split_output, window_width};
 
 /// Merges of one job.
@@ -25,6 +25,17 @@ pub(crate) struct JobMerger<'m> {
     pub(crate) newest_arrivals: BTreeMap<String, u64>,
 }
 
+/// Rows from which an output is merged.
+pub(crate) enum OutputSource {
+    /// Inputs of the job. Rows with an ID of the compared blocks are duplicates.
+    Inputs {
+        /// Covered blocks that are no inputs.
+        compared: Vec<Block>,
+    },
+    /// Output of the job that was merged before, with the same rows or finer buckets.
+    Output(Arc<dyn BlockFolder>),
+}
+
 /// Output block in scratch space.
 pub(crate) struct MergedOutput {
     pub(crate) folder: Arc<dyn BlockFolder>,
@@ -32,10 +43,11 @@ pub(crate) struct MergedOutput {
 }
 
 impl JobMerger<'_> {
-    /// Checks that the merge of each tenant fits into memory. A merge holds all names of a tenant, so fewer parts
-    /// need less.
-    pub(crate) async fn check_memory(&self) -> Result<(), JobError> {
-        let estimated = self.run(|sources: Vec<MergeSource>| estimate_merge_memory(&sources, None)).await?;
+    /// Checks that the merge of each tenant fits into memory, with the IDs of compared blocks. A merge holds all
+    /// names of a tenant, so fewer parts need less.
+    pub(crate) async fn check_memory(&self, compared: Vec<Block>) -> Result<(), JobError> {
+        let estimate = move |sources: Vec<MergeSource>| estimate_merge_memory(&sources, &compared, None);
+        let estimated = self.run(estimate).await?;
         let limit = self.context.max_memory;
         if estimated <= limit {
             return Ok(());
@@ -52,10 +64,11 @@ impl JobMerger<'_> {
         let level = self.context.job.level;
         let summarize = move |sources: Vec<MergeSource>| summarize_rows(&sources, window_width(level));
         let summary = self.run(summarize).await?;
+        let blocks = blocks_per_output(self.context.job);
         let pieces = usize::try_from(self.context.job.splits).unwrap_or(usize::MAX);
-        let pieces = pieces.clamp(1, MAX_JOB_OUTPUTS);
+        let pieces = pieces.clamp(1, MAX_JOB_OUTPUTS / blocks);
         let mut outputs = Vec::new();
-        for window in plan_windows(level, &summary, pieces) {
+        for window in plan_windows(level, &summary, pieces * blocks) {
             outputs.extend(self.partition_window(window, pieces).await?);
         }
         Ok(outputs)
@@ -81,24 +94,42 @@ impl JobMerger<'_> {
         &self,
         id: BlockId,
         planned: &PlannedOutput,
-        origins: &OutputOrigins<'_>,
+        origin: BlockOrigin,
+        source: OutputSource,
     ) -> Result<MergedOutput, JobError> {
         let PlannedOutput { tenants, rows } = planned.clone();
-        let output = MergeOutput {
+        let mut output = MergeOutput {
             id: id.to_string(),
-            origin: Some(origins.origin(&tenants)?),
+            tier: origin.tier,
+            origin: Some(origin),
             newest_arrival: self.newest_arrivals_of(&tenants),
             tenants: Some(tenants),
             rows,
+            compared: Vec::new(),
         };
         let scratch = self.context.scratch.clone();
         let folder = scratch.create_folder()?;
         let written = Arc::clone(&folder);
-        let merge = move |sources: Vec<MergeSource>| {
+        let merge = move |output: MergeOutput, sources: Vec<MergeSource>| {
             let mut create_folder = || scratch.create_folder();
             merge_into(written.as_ref(), &output, sources, &mut create_folder, &mut |_| ())
         };
-        let result = self.run(merge).await?;
+        let result = match source {
+            OutputSource::Inputs { compared } => {
+                output.compared = compared;
+                self.run(move |sources| merge(output, sources)).await?
+            }
+            OutputSource::Output(finer) => {
+                // Buckets of a window end after it, and the output has the rows of the window only.
+                output.rows = RowSelection::default();
+                let merge = move || {
+                    let block = Block::open(finer)?;
+                    // The tiers hold the rows of a raw output once this job is finished.
+                    merge(output, vec![MergeSource { block, tenants: None, is_covered: false }])
+                };
+                self.context.run_on_pool(merge).await??
+            }
+        };
         Ok(MergedOutput { folder, result })
     }
 
@@ -125,6 +156,11 @@ impl JobMerger<'_> {
         };
         self.context.run_on_pool(run).await?
     }
+}
+
+/// Returns the number of blocks that a job writes for one window or piece of it: one for each tier.
+pub(crate) fn blocks_per_output(job: &CompactionJob) -> usize {
+    if writes_tiers(job) { Tier::ALL.len() } else { 1 }
 }
 
 /// Returns `meta.json` of an output that names only some outputs of its job, because the others have no rows.

@@ -8,7 +8,7 @@ use athanor_chassis::window_end;
 
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Widths of windows in nanoseconds: 10 minutes, 1 hour, 1 day, then 30, 360 and 10 800 days. The first three
+/// Widths of windows in nanoseconds: 10 minutes, 1 hour, 1 day, then 30, 360 and 10 800 days. The first four
 /// belong to the levels from 1 on. Each is a multiple of the one before, and at most [`MAX_JOB_OUTPUTS`] times as
 /// wide. So a job over one wide window has outputs of narrower ones.
 const WINDOW_WIDTHS: [i64; 6] = [600 * SECOND, 3_600 * SECOND, DAY, 30 * DAY, 360 * DAY, 10_800 * DAY];
@@ -24,7 +24,7 @@ pub(crate) struct PlannedOutput {
 
 /// Returns the width of a level's windows in nanoseconds.
 pub(crate) fn window_width(level: u8) -> i64 {
-    let place = usize::from(level.clamp(1, 3)) - 1;
+    let place = usize::from(level.clamp(1, 4)) - 1;
     WINDOW_WIDTHS[place]
 }
 

@@ -7,22 +7,26 @@ use std::sync::Arc;
 use athanor_block::{BlockFolder, META_FILE, RowTotals, merge_round_count};
 use athanor_catalog::{BlockEntry, BlockId, DropReason, DroppedRows, TENANT_FOLDER_LEVEL};
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
-use athanor_chassis::{ByteSize, CpuActivity};
+use athanor_chassis::{ByteSize, CpuActivity, Tier};
 use athanor_storage::path::BlockOwner;
 use bytes::Bytes;
 
 use crate::error::JobError;
+use crate::input::compared_blocks::ComparedBlocks;
 use crate::input::fetcher::{fetch_inputs, locate_parts, missing_bytes, open_inputs};
 use crate::job::context::JobContext;
-use crate::job::entry::{OutputOrigins, newest_arrivals, output_entry, parse_tenant};
-use crate::job::merger::{JobMerger, MergedOutput, rename_outputs};
+use crate::job::entry::{OutputOrigins, newest_arrivals, output_entry, parse_tenant, writes_tiers};
+use crate::job::merger::{JobMerger, MergedOutput, OutputSource, blocks_per_output, rename_outputs};
 use crate::job::objects::{OutputUploader, block_owner};
+use crate::job::output_plan::PlannedOutput;
 
 /// Outputs of a job that are in the bucket, for the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct JobResult {
     pub(crate) outputs: Vec<BlockEntry>,
     pub(crate) dropped: Vec<DroppedRows>,
+    /// Covered blocks with which IDs were compared.
+    pub(crate) compared: Vec<BlockId>,
     /// Bytes that were fetched from the bucket.
     pub(crate) read_bytes: u64,
     /// Bytes of the outputs.
@@ -35,7 +39,8 @@ struct JobOutputs<'o> {
     /// Holds `meta.json` of each output until all of them are in the bucket.
     metas: Arc<dyn BlockFolder>,
     result: JobResult,
-    duplicates: BTreeMap<String, RowTotals>,
+    /// Dropped rows by tenant, and by whether the tiers hold the rows of their input.
+    duplicates: BTreeMap<(String, bool), RowTotals>,
 }
 
 /// Merges the parts of a job and uploads the outputs. Waits for scratch space.
@@ -43,7 +48,10 @@ pub(crate) async fn run_job(
     context: &JobContext<'_>,
     scratch_budget: &Arc<MemoryBudget>,
 ) -> Result<JobResult, JobError> {
-    let inputs = open_inputs(context, &context.job.inputs).await?;
+    let mut entries = context.job.inputs.clone();
+    // Of several copies the first one stays. The tiers hold a covered one.
+    entries.sort_by_key(|entry| !entry.is_covered);
+    let inputs = open_inputs(context, &entries).await?;
     let mut merger = JobMerger { context, inputs, newest_arrivals: newest_arrivals(context.job) };
     let outcome = merge_inputs(&mut merger, scratch_budget).await;
     // The removal of many files would block this thread.
@@ -57,14 +65,15 @@ async fn merge_inputs(
     merger: &mut JobMerger<'_>,
     scratch_budget: &Arc<MemoryBudget>,
 ) -> Result<JobResult, JobError> {
-    merger.check_memory().await?;
+    merger.check_memory(Vec::new()).await?;
     let context = merger.context;
     locate_parts(context, &mut merger.inputs).await?;
     let inputs = &merger.inputs;
     let _space = reserve_scratch(scratch_budget, missing_bytes(inputs), inputs.len()).await?;
     let read_bytes = fetch_inputs(context, inputs).await?;
     let planned = merger.plan_outputs().await?;
-    let ids: Vec<BlockId> = planned.iter().map(|_| context.new_block_id()).collect();
+    let blocks = planned.len() * blocks_per_output(context.job);
+    let ids: Vec<BlockId> = (0..blocks).map(|_| context.new_block_id()).collect();
     let origins = OutputOrigins {
         job: context.job,
         token: context.claim.token(),
@@ -77,11 +86,55 @@ async fn merge_inputs(
         result: JobResult { read_bytes, ..JobResult::default() },
         duplicates: BTreeMap::new(),
     };
-    for (id, output) in ids.iter().zip(&planned) {
-        let merged = merger.merge_output(*id, output, &origins).await?;
-        outputs.upload(*id, merged).await?;
+    let mut compared = ComparedBlocks::default();
+    for (ids, output) in ids.chunks(blocks_per_output(context.job)).zip(&planned) {
+        write_tiers(merger, output, ids, &origins, &mut compared, &mut outputs).await?;
     }
+    outputs.result.compared = compared.ids();
     outputs.finish(ids.len()).await
+}
+
+/// Merges and uploads the block of one output in each tier that the job writes: the job's own tier, and for raw
+/// rows that are not covered yet the downsampled ones, each from the finer one.
+async fn write_tiers(
+    merger: &JobMerger<'_>,
+    planned: &PlannedOutput,
+    ids: &[BlockId],
+    origins: &OutputOrigins<'_>,
+    compared: &mut ComparedBlocks,
+    outputs: &mut JobOutputs<'_>,
+) -> Result<(), JobError> {
+    let context = merger.context;
+    let Some((&first, downsampled)) = ids.split_first() else { return Ok(()) };
+    let has_covered_inputs = merger.inputs.iter().any(|input| input.entry.is_covered);
+    let compared = match writes_tiers(context.job) {
+        true => compared.open_for(context, planned).await?,
+        false => Vec::new(),
+    };
+    if !compared.is_empty() {
+        merger.check_memory(compared.clone()).await?;
+    }
+    let origin = origins.origin(&planned.tenants, context.job.tier)?;
+    let source = OutputSource::Inputs { compared: compared.clone() };
+    let merged = merger.merge_output(first, planned, origin, source).await?;
+    let mut source = match has_covered_inputs {
+        true => OutputSource::Inputs { compared },
+        false => OutputSource::Output(Arc::clone(&merged.folder)),
+    };
+    if !outputs.upload(first, merged).await? {
+        return Ok(());
+    }
+    for (&id, tier) in downsampled.iter().zip(Tier::DOWNSAMPLED) {
+        let origin = origins.origin(&planned.tenants, tier)?;
+        let mut merged = merger.merge_output(id, planned, origin, source).await?;
+        // The merge of the raw rows counted them.
+        merged.result.duplicates.clear();
+        source = OutputSource::Output(Arc::clone(&merged.folder));
+        if !outputs.upload(id, merged).await? {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 /// Reserves space for the inputs, the rounds of the merge and one output.
@@ -104,14 +157,16 @@ async fn reserve_scratch(
 
 impl JobOutputs<'_> {
     /// Uploads the files of an output, but not its `meta.json`. An output without rows is left out: all of them
-    /// were duplicates of rows in other outputs.
-    async fn upload(&mut self, id: BlockId, merged: MergedOutput) -> Result<(), JobError> {
+    /// were duplicates of rows in other outputs. Returns whether the output has rows.
+    async fn upload(&mut self, id: BlockId, merged: MergedOutput) -> Result<bool, JobError> {
         let MergedOutput { folder, result } = merged;
         for (tenant, dropped) in result.duplicates {
-            self.duplicates.entry(tenant).or_default().add(dropped);
+            for (is_covered, rows) in [(true, dropped.covered), (false, dropped.uncovered)] {
+                self.duplicates.entry((tenant.clone(), is_covered)).or_default().add(rows);
+            }
         }
         let Some(origin) = result.meta.origin.as_ref().filter(|_| !result.meta.tenants.is_empty()) else {
-            return Ok(());
+            return Ok(false);
         };
         let entry = output_entry(id, &result.meta, origin)?;
         let uploader = OutputUploader { context: self.context, owner: output_owner(&entry), block: id };
@@ -126,7 +181,7 @@ impl JobOutputs<'_> {
         };
         self.context.run_on_pool(keep).await??;
         self.result.outputs.push(entry);
-        Ok(())
+        Ok(true)
     }
 
     /// Uploads `meta.json` of all outputs, after all other objects of the job.
@@ -148,10 +203,13 @@ impl JobOutputs<'_> {
             let uploader = OutputUploader { context: self.context, owner, block: entry.id };
             self.result.written_bytes += uploader.upload_meta(bytes).await?;
         }
-        for (tenant, RowTotals { profiles, samples, sum }) in self.duplicates {
-            let tenant = parse_tenant(&tenant)?;
-            let reason = DropReason::Duplicate;
-            self.result.dropped.push(DroppedRows { tenant, reason, profiles, samples, sum });
+        for ((tenant, is_covered), RowTotals { profiles, samples, sum }) in self.duplicates {
+            if profiles > 0 {
+                let tenant = parse_tenant(&tenant)?;
+                let reason = DropReason::Duplicate;
+                let rows = DroppedRows { tenant, reason, is_covered, profiles, samples, sum };
+                self.result.dropped.push(rows);
+            }
         }
         Ok(self.result)
     }

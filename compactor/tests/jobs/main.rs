@@ -6,4 +6,5 @@ mod claims;
 mod maintenance;
 mod merges;
 mod test_catalog;
+mod tiers;
 mod world;

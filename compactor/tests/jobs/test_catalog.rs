@@ -1,14 +1,15 @@
 //! Catalog in memory that plans simple jobs, and loses responses on request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::pin::Pin;
 
 use async_trait::async_trait;
 use athanor_catalog::{
     AgeReport, BlockEntry, BlockId, BlockListing, Catalog, CatalogCommand, CatalogError, CommandResult,
-    CompactionJob, CompactionStatus, InMemoryCatalog, JobRequest, PartId, TenantDocuments, Tombstone,
+    CompactionJob, CompactionStatus, InMemoryCatalog, JobRequest, PartId, RetentionPolicy, TenantDocuments,
+    Tombstone,
 };
-use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
+use athanor_chassis::{Clock, ErrorCode, Status, TenantId, Tier};
 use parking_lot::Mutex;
 
 /// Level and number of pieces of the planned jobs.
@@ -16,9 +17,11 @@ use parking_lot::Mutex;
 pub struct JobPlan {
     pub level: u8,
     pub splits: u32,
+    pub tier: Tier,
 }
 
 type BeforeFinish = Box<dyn FnOnce() + Send>;
+type JobBeforeFinish = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Catalog of the tests.
 pub struct TestCatalog {
@@ -29,25 +32,35 @@ pub struct TestCatalog {
     pub lost_finishes: Mutex<u32>,
     /// Runs before the next `FinishJob`.
     pub before_finish: Mutex<Option<BeforeFinish>>,
+    /// Runs as another job before the next `FinishJob`.
+    pub job_before_finish: Mutex<Option<JobBeforeFinish>>,
+    /// Blocks that no job takes.
+    pub hidden: Mutex<BTreeSet<BlockId>>,
 }
 
 impl TestCatalog {
     pub fn new(clock: Clock) -> Self {
         Self {
             inner: InMemoryCatalog::new(clock),
-            plan: Mutex::new(Some(JobPlan { level: 1, splits: 1 })),
+            plan: Mutex::new(Some(JobPlan { level: 1, splits: 1, tier: Tier::Raw })),
             lost_finishes: Mutex::new(0),
             before_finish: Mutex::new(None),
+            job_before_finish: Mutex::new(None),
+            hidden: Mutex::default(),
         }
     }
 
-    /// Returns the parts below a level that a job may take, by tenant.
-    fn open_parts(&self, level: u8, status: &CompactionStatus) -> BTreeMap<TenantId, Vec<BlockEntry>> {
+    /// Returns the parts of a plan's tier below its level, which a job may take, by tenant.
+    fn open_parts(&self, plan: JobPlan, status: &CompactionStatus) -> BTreeMap<TenantId, Vec<BlockEntry>> {
         let claimed: BTreeSet<PartId> = status.claims.values().flat_map(|claim| claim.parts.iter()).collect();
         let quarantined = quarantined(status);
         let mut parts: BTreeMap<TenantId, Vec<BlockEntry>> = BTreeMap::new();
         let state = self.inner.state();
-        for block in state.blocks().filter(|block| block.level < level) {
+        let hidden = self.hidden.lock().clone();
+        let is_open = |block: &&BlockEntry| {
+            block.level < plan.level && block.tier == plan.tier && !hidden.contains(&block.id)
+        };
+        for block in state.blocks().filter(is_open) {
             let header = BlockEntry { tenants: Vec::new(), ..block.clone() };
             for span in &block.tenants {
                 let part = PartId { block: block.id, tenant: span.tenant.clone() };
@@ -80,7 +93,8 @@ fn shared_job(plan: JobPlan, parts: impl Iterator<Item = BlockEntry>) -> Option<
     let arrival = |input: &BlockEntry| input.tenants.iter().map(|span| input.newest_arrival(span)).max();
     inputs.sort_by_key(|input| (arrival(input), input.id));
     let bytes = inputs.iter().map(|input| input.bytes).sum();
-    (!inputs.is_empty()).then_some(CompactionJob { level: plan.level, inputs, bytes, splits: plan.splits })
+    let JobPlan { level, splits, tier } = plan;
+    (!inputs.is_empty()).then_some(CompactionJob { level, tier, inputs, bytes, splits })
 }
 
 #[async_trait]
@@ -89,6 +103,10 @@ impl Catalog for TestCatalog {
         let is_finish = matches!(command, CatalogCommand::FinishJob { .. });
         if let Some(run) = self.before_finish.lock().take_if(|_| is_finish) {
             run();
+        }
+        let job = self.job_before_finish.lock().take_if(|_| is_finish);
+        if let Some(job) = job {
+            job.await;
         }
         let result = self.inner.propose(command).await?;
         let mut lost = self.lost_finishes.lock();
@@ -119,8 +137,8 @@ impl Catalog for TestCatalog {
         self.inner.tombstones().await
     }
 
-    async fn block_ages(&self, retention: Duration) -> Result<AgeReport, CatalogError> {
-        self.inner.block_ages(retention).await
+    async fn block_ages(&self, policy: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
+        self.inner.block_ages(policy).await
     }
 
     async fn compaction_status(&self) -> Result<CompactionStatus, CatalogError> {
@@ -131,7 +149,7 @@ impl Catalog for TestCatalog {
         let plan = *self.plan.lock();
         let Some(plan) = plan else { return self.inner.compaction_jobs(request).await };
         let status = self.compaction_status().await?;
-        let parts = self.open_parts(plan.level, &status);
+        let parts = self.open_parts(plan, &status);
         // A tenant with a quarantined part shares no output: its other rows overlap that part's log range.
         let irregular: BTreeSet<TenantId> =
             quarantined(&status).into_iter().map(|part| part.tenant).collect();

@@ -14,6 +14,7 @@ use athanor_catalog::{BlockEntry, BlockId, Catalog, TenantSpan};
 use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{Clock, ComputePool, Random, TenantId, Tier, Timestamp};
 use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
+use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
@@ -40,6 +41,20 @@ pub struct Row {
 
 /// Row as a block holds it: the values of one profile are summed.
 pub type ListedRow = (String, String, i64, u128, i64);
+
+/// Totals of one series and bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BucketTotals {
+    counts: BucketCounts,
+    value: i64,
+}
+
+impl BucketTotals {
+    fn add(&mut self, counts: BucketCounts, value: i64) {
+        self.counts.add(counts);
+        self.value = self.value.wrapping_add(value);
+    }
+}
 
 pub struct World {
     pub catalog: Arc<TestCatalog>,
@@ -73,9 +88,14 @@ impl World {
         Self { catalog, objects, store, clock, hand, random, next_index: AtomicU64::new(0) }
     }
 
-    /// Sets the level and the number of pieces of the next jobs.
+    /// Sets the level and the number of pieces of the next jobs, which merge raw parts.
     pub fn plan(&self, level: u8, splits: u32) {
-        *self.catalog.plan.lock() = Some(JobPlan { level, splits });
+        self.plan_tier(Tier::Raw, level, splits);
+    }
+
+    /// Sets the tier, the level and the number of pieces of the next jobs.
+    pub fn plan_tier(&self, tier: Tier, level: u8, splits: u32) {
+        *self.catalog.plan.lock() = Some(JobPlan { level, splits, tier });
     }
 
     /// Creates a world whose store is a local folder.
@@ -160,32 +180,76 @@ impl World {
         id
     }
 
+    /// Returns the listed raw blocks.
     pub async fn listed(&self) -> Vec<BlockEntry> {
-        self.catalog.blocks().await.unwrap()
+        self.listed_of_tier(Tier::Raw).await
     }
 
-    /// Reads all listed parts.
+    /// Returns the listed blocks of a tier.
+    pub async fn listed_of_tier(&self, tier: Tier) -> Vec<BlockEntry> {
+        let blocks = self.catalog.blocks().await.unwrap();
+        blocks.into_iter().filter(|block| block.tier == tier).collect()
+    }
+
+    /// Reads all listed raw parts, and compares the tiers with those that are covered.
     pub async fn rows(&self) -> Vec<ListedRow> {
         let mut rows = Vec::new();
+        let mut covered = Vec::new();
         for entry in self.listed().await {
-            let folder = Arc::new(MemoryFolder::default());
-            for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
-                let path = path(entry.id, entry.folder_tenant(), file);
-                let bytes = self.objects.get(&path).await.unwrap().bytes().await.unwrap();
-                folder.create(file).unwrap().write_all(&bytes).unwrap();
+            let part = self.read_block(&entry).await;
+            if entry.is_covered {
+                covered.extend(part.clone());
             }
-            let block = Arc::new(Block::open(folder).unwrap());
-            for span in &entry.tenants {
-                let part = read_part(&block, span.tenant.as_str());
-                let times = part.iter().map(|row| row.2);
-                assert_eq!(
-                    (times.clone().min().unwrap(), times.max().unwrap(), part.len() as u64),
-                    (span.min_time, span.max_time, span.profiles)
-                );
-                rows.extend(part);
-            }
+            rows.extend(part);
         }
+        self.check_tiers(&covered).await;
         rows.sort();
+        rows
+    }
+
+    /// Checks that each tier holds the sums of these raw rows, and no others.
+    async fn check_tiers(&self, covered: &[ListedRow]) {
+        for tier in Tier::DOWNSAMPLED {
+            let mut expected: BTreeMap<(String, String, i64), BucketTotals> = BTreeMap::new();
+            for (tenant, service, time, _, value) in covered {
+                let bucket = (tenant.clone(), service.clone(), tier.bucket_end(*time));
+                expected.entry(bucket).or_default().add(BucketCounts { records: 1, profiles: 1 }, *value);
+            }
+            let mut seen: BTreeMap<(String, String, i64), BucketTotals> = BTreeMap::new();
+            for entry in self.listed_of_tier(tier).await {
+                for (tenant, service, time, id, value) in self.read_block(&entry).await {
+                    let counts = BucketCounts::from_row_id(id);
+                    seen.entry((tenant, service, time)).or_default().add(counts, value);
+                }
+            }
+            assert_eq!(seen, expected, "tier {tier}");
+        }
+    }
+
+    /// Reads the listed parts of a block.
+    async fn read_block(&self, entry: &BlockEntry) -> Vec<ListedRow> {
+        let folder = Arc::new(MemoryFolder::default());
+        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
+            let path = path(entry.id, entry.folder_tenant(), file);
+            let bytes = self.objects.get(&path).await.unwrap().bytes().await.unwrap();
+            folder.create(file).unwrap().write_all(&bytes).unwrap();
+        }
+        let block = Arc::new(Block::open(folder).unwrap());
+        let mut rows = Vec::new();
+        for span in &entry.tenants {
+            let part = read_part(&block, span.tenant.as_str());
+            let times = part.iter().map(|row| row.2);
+            let records = |row: &ListedRow| match entry.tier {
+                Tier::Raw => 1,
+                _ => BucketCounts::from_row_id(row.3).records,
+            };
+            let profiles: u64 = part.iter().map(records).sum();
+            assert_eq!(
+                (times.clone().min().unwrap(), times.max().unwrap(), profiles),
+                (span.min_time, span.max_time, span.profiles)
+            );
+            rows.extend(part);
+        }
         rows
     }
 

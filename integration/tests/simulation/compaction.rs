@@ -6,7 +6,8 @@
 //!     └─► plain list ─► query ─► expected  ══ equal ══  found ◄─ query of all listed blocks
 //! ```
 //! After each step random queries on the listed blocks equal the same queries on the list of all distinct
-//! profiles: any range, step, phase, selector and kind of result. Some profiles are sent once more, some under
+//! profiles: any range, step, phase, selector and kind of result. After raw rows expired, a profile counts at the
+//! end of the bucket that the plan reads, and in no other tier. Some profiles are sent once more, some under
 //! other label rules, late, of 1970 or 2100, or exactly at the end of a window.
 
 mod history;
@@ -22,7 +23,7 @@ const HISTORIES: u64 = 150;
 const STEPS: u64 = 24;
 
 /// Events that must happen in some history. Otherwise the test shows nothing.
-const REQUIRED: [&str; 10] = [
+const REQUIRED: [&str; 14] = [
     "blocks of an hour",
     "blocks of a day",
     "blocks of ten minutes",
@@ -33,6 +34,10 @@ const REQUIRED: [&str; 10] = [
     "jobs of the planner",
     "random jobs",
     "profiles at a window's end",
+    "queries of tiers",
+    "queries of tiers with expired rows",
+    "days of the tier of 5 minutes",
+    "30 days of a coarse tier",
 ];
 
 #[test]

@@ -493,7 +493,8 @@ impl<'a> Process<'a> {
     async fn run_far_ahead(&self, clients: &Clients<'_>) -> Result<(), Breach> {
         let retention = self.remains.config.retention_period;
         let expired = async || {
-            let ages = clients.roles.catalog.block_ages(retention).await;
+            let ages =
+                clients.roles.catalog.block_ages(&athanor_catalog::RetentionPolicy::uniform(retention)).await;
             ages.map(|ages| ages.expired.len()).map_err(|error| error.to_string())
         };
         let before = expired().await?;

@@ -215,7 +215,7 @@ mod tests {
             job: None,
             tenants: tenants.iter().map(span).collect(),
         };
-        CompactionJob { level: 1, inputs: vec![input], bytes: 1, splits: 1 }
+        CompactionJob { tier: Tier::Raw, level: 1, inputs: vec![input], bytes: 1, splits: 1 }
     }
 
     fn plan(workers: u32, jobs: &[CompactionJob]) -> JobPlan {

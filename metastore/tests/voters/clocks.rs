@@ -32,7 +32,11 @@ fn leader_far_ahead_does_not_move_the_catalogs_time() {
             for number in 0..3 {
                 town.clock.sleep(Duration::from_secs(30)).await;
                 town.client(number + 1).propose(change(number)).await.unwrap();
-                let ages = town.metastore(leader).block_ages(HOUR).await.unwrap();
+                let ages = town
+                    .metastore(leader)
+                    .block_ages(&athanor_catalog::RetentionPolicy::uniform(HOUR))
+                    .await
+                    .unwrap();
                 assert!(ages.newest_command >= begin, "{ages:?}");
                 assert!(ages.time.since(begin) < HOUR, "ahead by {ahead:?}: {ages:?}, it began at {begin}");
             }

@@ -79,6 +79,9 @@ async fn poll_async(
         None => poll_local(standing, reader, &request_id)?,
     };
     reader.add_warnings(looked.warnings);
+    if matches!(looked.progress, AsyncQueryProgress::Done(_)) {
+        reader.add_resolution(&looked.resolution);
+    }
     match looked.progress {
         AsyncQueryProgress::Running => Ok(progress(request_id, AsyncQueryStatus::InProgress, String::new())),
         AsyncQueryProgress::Failed(why) => Ok(progress(request_id, AsyncQueryStatus::Failure, why)),
@@ -107,6 +110,7 @@ pub(crate) fn poll_local(
     let (standing, ticket) = of.ok_or_else(|| unknown_query_error(id))?;
     let (state, keeper) = standing.background.poll_query(reader, ticket)?;
     let warnings = keeper.warnings();
+    let resolution = keeper.resolution().unwrap_or_default();
     let progress = match state {
         AsyncQueryState::Running => AsyncQueryProgress::Running,
         AsyncQueryState::Failed(status) => AsyncQueryProgress::Failed(status.message),
@@ -116,7 +120,7 @@ pub(crate) fn poll_local(
             keeper: Some(keeper),
         }),
     };
-    Ok(AsyncQueryReport { progress, warnings })
+    Ok(AsyncQueryReport { progress, warnings, resolution })
 }
 
 fn progress(

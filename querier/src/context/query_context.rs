@@ -9,7 +9,7 @@ use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::tenant::TenantError;
 use athanor_chassis::{Clock, Status, TenantId};
-use athanor_query::ProfileQuery;
+use athanor_query::{ProfileQuery, ResultResolution};
 use parking_lot::Mutex;
 
 use crate::context::quarantine::ActiveQueries;
@@ -30,6 +30,8 @@ pub struct QueryContext {
     pub utf8_labels: bool,
     /// Warnings about data that the results lack. Clones share them, so that every sub-query can add some.
     warnings: Arc<Mutex<BTreeSet<String>>>,
+    /// Resolution of the results, if a query read profiles. Clones share it.
+    resolution: Arc<Mutex<Option<ResultResolution>>>,
     /// Memory that the results hold. The last clone releases it, when the response is written.
     held: Arc<Mutex<Vec<ResultReservation>>>,
     /// Deadline on the monotonic clock. Clones share it, so that it counts from the first query.
@@ -92,6 +94,7 @@ impl QueryContext {
             tenants,
             utf8_labels: false,
             warnings: Arc::default(),
+            resolution: Arc::default(),
             held: Arc::default(),
             until: Arc::default(),
             asked: Arc::default(),
@@ -222,6 +225,16 @@ impl QueryContext {
     pub(crate) fn add_warnings(&self, warnings: Vec<String>) {
         let lines = warnings.into_iter().map(|warning| warning.replace(char::is_control, " "));
         self.warnings.lock().extend(lines);
+    }
+
+    /// Returns the resolution of the results so far. None if no query read profiles.
+    pub fn resolution(&self) -> Option<ResultResolution> {
+        self.resolution.lock().clone()
+    }
+
+    /// Adds the resolution of a result.
+    pub(crate) fn add_resolution(&self, resolution: &ResultResolution) {
+        self.resolution.lock().get_or_insert_default().merge(resolution);
     }
 
     pub(crate) fn hold_memory(&self, taken: ResultReservation) {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use athanor_chassis::requests::result_budget::{ResultBudget, ResultReservation};
 use athanor_chassis::{ByteSize, Status};
 use athanor_profile::encoding::hash::{self, ContentHash};
-use athanor_query::TimeRange;
+use athanor_query::{ResultResolution, TimeRange};
 use moka::sync::Cache;
 use prost::Message;
 
@@ -59,6 +59,7 @@ pub struct ResultCacheStats {
 
 struct CachedResult {
     made: Vec<ResultProvenance>,
+    resolution: Option<ResultResolution>,
     bytes: Vec<u8>,
     sum: ContentHash,
     /// Memory that the result held when it was computed.
@@ -72,6 +73,7 @@ struct PendingInsert {
     /// True if an equal request waits for the result.
     is_awaited: bool,
     made: Vec<ResultProvenance>,
+    resolution: Option<ResultResolution>,
     /// Memory that the result held when it was computed.
     held: usize,
     warnings: Vec<String>,
@@ -160,7 +162,7 @@ impl ResultCache {
     /// shares it with waiting requests. Results of at least a quarter of the cache are not inserted: they
     /// would only evict others.
     fn insert_result(&self, answer: &impl CacheableResult, of: PendingInsert) -> Option<SharedResult> {
-        let PendingInsert { kept_as, is_awaited, made, held, warnings, room } = of;
+        let PendingInsert { kept_as, is_awaited, made, resolution, held, warnings, room } = of;
         let size = answer.encoded_size();
         let kept_as = kept_as.filter(|_| (size as u64) < self.limit.get() / 4);
         if kept_as.is_none() && !is_awaited {
@@ -170,7 +172,8 @@ impl ResultCache {
         let bytes = answer.to_bytes();
         let sum = hash::hash_bytes(&bytes);
         // The response is in memory both as a value and as bytes to be sent.
-        let kept = Arc::new(CachedResult { made, bytes, sum, room: held.max(size.saturating_mul(2)) });
+        let room_bytes = held.max(size.saturating_mul(2));
+        let kept = Arc::new(CachedResult { made, resolution, bytes, sum, room: room_bytes });
         let room = kept_as.is_none().then(|| Arc::new(written));
         if let Some(key) = kept_as {
             self.kept.insert(key, Arc::clone(&kept));

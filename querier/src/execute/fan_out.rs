@@ -28,6 +28,10 @@ const MIN_CONCURRENT_SOURCES: usize = 16;
 /// Maximum number of peers of a query that are queried at once. Peers do the work, and this node only waits.
 const MAX_CONCURRENT_PEERS: usize = 64;
 
+/// Warning of a result with means over split profiles in downsampled data.
+const INEXACT_COUNTS_WARNING: &str = "means are approximate: sample labels split profiles, and downsampled data does not \
+     tell which parts belong together; select or group by these labels, or shorten the time range";
+
 /// Sources of all tenants of one plan.
 #[derive(Default)]
 struct SourceSet {
@@ -57,6 +61,10 @@ pub(crate) async fn gather(
     reader.add_warnings(
         merging.left_out.to_warnings(held.as_ref().map(|held| &held.partial), &executor.left_out)?,
     );
+    reader.add_resolution(&merging.resolution.lock());
+    if held.as_ref().is_some_and(|held| !held.partial.has_exact_counts()) {
+        reader.add_warnings(vec![INEXACT_COUNTS_WARNING.to_owned()]);
+    }
     let Some(BudgetedPartial { partial, taken }) = held else {
         return Ok(PartialResult::empty(&merging.ask.what));
     };
@@ -106,6 +114,7 @@ async fn run_plan(
         meeting,
         scribe: scribe.clone(),
         warnings: Mutex::default(),
+        resolution: Mutex::default(),
         left_out: SkippedSources::default(),
         made_of: Mutex::new(Some(Vec::new())),
         met: DedupObservations::default(),
@@ -119,7 +128,10 @@ async fn run_plan(
         Ok::<_, Status>((tenant, plan))
     });
     for (tenant, plan) in try_join_all(plans).await? {
-        let QueryPlan { sources, stored, remote, warnings, bytes, moved, made_of, untold, .. } = plan;
+        let QueryPlan {
+            sources, stored, remote, warnings, bytes, moved, made_of, untold, resolution, ..
+        } = plan;
+        merging.resolution.lock().merge(&resolution);
         // Index queries show available data and its cost, so they cost nothing themselves.
         let bytes = if is_cheap { 0 } else { bytes };
         if attempt.is_first() {
@@ -228,7 +240,8 @@ async fn check_bytes(
     let Some(limit) = limit.filter(|limit| bytes > limit.get() && ask.what != QueryKind::Sizes) else {
         return Ok(());
     };
-    let selection = ask.selection.clone();
+    let mut selection = ask.selection.clone();
+    selection.resolution = Some(ask.required_resolution());
     let sizes = ProfileQuery { selection, what: QueryKind::Sizes, bounds: validate::default_result_limits() };
     let PartialResult::Sizes(sizes) =
         run_nested_query(executor, &reader.narrow_to_tenant(tenant), sizes, turn).await?

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::ComputePool;
 use athanor_profile::encoding::hash::ContentHash;
-use athanor_query::{PartialMerger, ProfileQuery};
+use athanor_query::{PartialMerger, ProfileQuery, ResultResolution};
 use parking_lot::Mutex;
 
 use crate::diagnostics::{QueryTrace, SourceReport};
@@ -26,6 +26,8 @@ pub(crate) struct QueryExecution {
     pub(crate) scribe: QueryTrace,
     /// Warnings about data that the result lacks.
     pub(crate) warnings: Mutex<Vec<String>>,
+    /// Resolution of the plans of all tenants.
+    pub(crate) resolution: Mutex<ResultResolution>,
     /// Sources that the result lacks because they could not be read.
     pub(crate) left_out: SkippedSources,
     /// Block hash of each tenant, as long as only blocks contribute to the result.

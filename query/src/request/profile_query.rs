@@ -41,6 +41,18 @@ pub struct ProfileSelection {
     pub requests: Option<SpanFilter>,
     /// Excluded ids, which another source counts.
     pub without: ExcludedIds,
+    /// Resolution of the data to read, if not the one that the result needs. A cost estimate reads the data of
+    /// the estimated query. Only the plan of a query depends on it.
+    pub resolution: Option<RequiredResolution>,
+}
+
+/// Resolution that a query needs from the data that it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequiredResolution {
+    /// True if only single profiles are of use.
+    pub single_profiles: bool,
+    /// Time grid of the points, if the result has any.
+    pub steps: Option<TimeGrid>,
 }
 
 impl ProfileSelection {
@@ -160,6 +172,40 @@ impl ProfileQuery {
             | QueryKind::Heat(_)
             | QueryKind::Trees(_)
             | QueryKind::Profiles(_) => true,
+        }
+    }
+
+    /// Returns the resolution that the query needs.
+    pub fn required_resolution(&self) -> RequiredResolution {
+        let ProfileSelection { profiles, requests, resolution, .. } = &self.selection;
+        if let Some(resolution) = resolution {
+            return *resolution;
+        }
+        let is_single = match &self.what {
+            QueryKind::Heat(_) | QueryKind::Profiles(_) | QueryKind::Ids => true,
+            QueryKind::Points(points) => points.exemplars,
+            QueryKind::ProfileTypes
+            | QueryKind::LabelNames
+            | QueryKind::LabelValues(_)
+            | QueryKind::Series(_)
+            | QueryKind::Tree(_)
+            | QueryKind::Profile(..)
+            | QueryKind::Sizes
+            | QueryKind::Trees(_) => false,
+        };
+        let steps = match &self.what {
+            QueryKind::Points(points) => Some(points.steps),
+            _ => None,
+        };
+        RequiredResolution { single_profiles: is_single || !profiles.is_empty() || requests.is_some(), steps }
+    }
+
+    /// Returns true if the result counts profiles. A downsampled row then has to state its counts.
+    pub fn counts_profiles(&self) -> bool {
+        match &self.what {
+            QueryKind::LabelValues(_) | QueryKind::Profile(..) => true,
+            QueryKind::Points(points) => points.mean,
+            _ => false,
         }
     }
 
@@ -368,6 +414,39 @@ mod tests {
             QueryKind::Profiles(ProfileListQuery::default()),
         ];
         assert!(!rows.into_iter().any(is_index_only));
+    }
+
+    #[test]
+    fn queries_of_single_profiles_need_the_raw_tier() {
+        let is_single = |ask: ProfileQuery| ask.required_resolution().single_profiles;
+        let of = |what| ProfileQuery { what, ..ProfileQuery::default() };
+        let points =
+            |exemplars| QueryKind::Points(TimeSeriesQuery { exemplars, ..TimeSeriesQuery::default() });
+        let merges = [
+            QueryKind::Tree(StackFilter::default()),
+            QueryKind::Profile(StackFilter::default(), None),
+            QueryKind::LabelNames,
+            points(false),
+        ];
+        assert!(!merges.iter().cloned().map(of).any(is_single));
+        let singles = [
+            QueryKind::Heat(HeatmapQuery::default()),
+            QueryKind::Profiles(ProfileListQuery::default()),
+            QueryKind::Ids,
+            points(true),
+        ];
+        assert!(singles.into_iter().map(of).all(is_single));
+        for what in merges {
+            let mut named = of(what.clone());
+            named.selection.profiles.insert(1);
+            let mut of_span = of(what);
+            of_span.selection.requests = Some(SpanFilter::spans([1]));
+            assert!(is_single(named) && is_single(of_span));
+        }
+        let mut estimate = of(QueryKind::Sizes);
+        assert!(!is_single(estimate.clone()));
+        estimate.selection.resolution = Some(of(QueryKind::Ids).required_resolution());
+        assert!(is_single(estimate), "the estimated query reads single profiles");
     }
 
     #[test]

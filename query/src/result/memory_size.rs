@@ -1,5 +1,6 @@
 //! Approximate memory of the parts of results, for budgets.
 
+use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::{Labels, ProfileType};
 
 /// Overhead of a sorted map's entry beside its texts.
@@ -27,6 +28,7 @@ pub(crate) fn labels_bytes(of: &Labels) -> usize {
     MAP_ENTRY_OVERHEAD_BYTES + of.len() * 2 * size_of::<String>() + of.text_bytes()
 }
 
-pub(crate) fn cell_bytes(profiles: usize) -> usize {
-    MAP_ENTRY_OVERHEAD_BYTES + profiles * POINT_PROFILE_BYTES
+pub(crate) fn cell_bytes(profiles: usize, downsampled: BucketCounts) -> usize {
+    let counts = if downsampled == BucketCounts::default() { 0 } else { size_of::<BucketCounts>() };
+    MAP_ENTRY_OVERHEAD_BYTES + profiles * POINT_PROFILE_BYTES + counts
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::{Dictionary, Labels, ProfileType};
 
 use crate::dedup::{ProfileIdsBySource, SourceId};
@@ -90,6 +91,8 @@ pub struct TimeSeriesPoint {
     /// Common id prefix of the records of each profile, if the query computes means. Records that sample
     /// labels split off one profile count as one.
     pub profiles: BTreeSet<ContentHash>,
+    /// Counts of the profiles in downsampled rows, if the query computes means. They are not in `profiles`.
+    pub downsampled: BucketCounts,
     /// Profile with the largest value, if the query requests exemplars.
     pub exemplar: Option<ProfileExemplar>,
 }
@@ -110,7 +113,25 @@ pub struct ProfileExemplar {
 impl TimeSeriesPoint {
     /// Returns the mean value per profile, or the sum if the query counts no profiles.
     pub fn mean(&self) -> f64 {
-        self.sum as f64 / self.profiles.len().max(1) as f64
+        self.sum as f64 / self.profile_count().max(1) as f64
+    }
+
+    /// Returns the number of profiles behind the sum, if the query counts them.
+    ///
+    /// Downsampled rows count a profile at the first of its records. If none of the first records is selected,
+    /// the records are counted.
+    pub fn profile_count(&self) -> u64 {
+        let downsampled = match self.downsampled {
+            BucketCounts { records, profiles: 0 } => records,
+            BucketCounts { profiles, .. } => profiles,
+        };
+        downsampled.saturating_add(self.profiles.len() as u64)
+    }
+
+    /// Returns true if the number of profiles is known. Sample labels split profiles into several records, and
+    /// downsampled rows do not tell which records belong together.
+    pub fn has_exact_count(&self) -> bool {
+        self.downsampled.records == self.downsampled.profiles
     }
 
     /// Returns the number of entries for the limit of points.
@@ -285,6 +306,33 @@ impl PartialResult {
         Ok(merged)
     }
 
+    /// Merges the result of another time range of the same source.
+    pub fn merge_range(
+        self,
+        other: PartialResult,
+        bounds: &ResultLimits,
+    ) -> Result<PartialResult, ProfileQueryError> {
+        match (self, other) {
+            (PartialResult::Sizes(left), PartialResult::Sizes(right)) => {
+                let merged = PartialResult::Sizes(Box::new(left.merge_range(*right)));
+                merged.check_limits(bounds)?;
+                Ok(merged)
+            }
+            (left, right) => left.merge(right, bounds),
+        }
+    }
+
+    /// Returns true if all counts of profiles in the result are known.
+    pub fn has_exact_counts(&self) -> bool {
+        match self {
+            PartialResult::Points(series) => {
+                series.values().flat_map(BTreeMap::values).all(TimeSeriesPoint::has_exact_count)
+            }
+            PartialResult::WithIds(with_ids) => with_ids.partial.has_exact_counts(),
+            _ => true,
+        }
+    }
+
     /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -299,7 +347,9 @@ impl PartialResult {
             PartialResult::Points(series) => {
                 let of_series = |(labels, cells): (&Labels, &BTreeMap<u64, TimeSeriesPoint>)| {
                     let labels_of = |cell: &TimeSeriesPoint| cell.exemplar.as_ref().map_or(0, exemplar_bytes);
-                    let of_cell = |cell: &TimeSeriesPoint| cell_bytes(cell.profiles.len()) + labels_of(cell);
+                    let of_cell = |cell: &TimeSeriesPoint| {
+                        cell_bytes(cell.profiles.len(), cell.downsampled) + labels_of(cell)
+                    };
                     labels_bytes(labels) + cells.values().map(of_cell).sum::<usize>()
                 };
                 series.iter().map(of_series).sum()
@@ -388,6 +438,7 @@ fn merge_points(mut left: TimeSeriesPoints, right: TimeSeriesPoints) -> TimeSeri
             let sum = of_labels.entry(place).or_default();
             sum.sum = sum.sum.wrapping_add(cell.sum);
             sum.profiles = union(std::mem::take(&mut sum.profiles), cell.profiles);
+            sum.downsampled.add(cell.downsampled);
             sum.exemplar = sum.exemplar.take().max(cell.exemplar);
         }
     }

@@ -51,6 +51,13 @@ impl SourceCost {
         SourceCost { sources, series, profiles, samples, index_bytes, row_bytes, name_bytes }
     }
 
+    /// Removes what a read of another time range of the same source reads as well.
+    fn remove_shared_reads(&mut self, other: &SourceCost) {
+        self.sources = self.sources.saturating_sub(other.sources);
+        self.index_bytes = self.index_bytes.saturating_sub(other.index_bytes);
+        self.name_bytes = self.name_bytes.saturating_sub(other.name_bytes);
+    }
+
     fn add(mut self, mut other: SourceCost) -> SourceCost {
         let one = self.to_numbers();
         let two = other.to_numbers();
@@ -65,6 +72,12 @@ impl QueryCost {
     pub(crate) fn merge(self, other: QueryCost) -> QueryCost {
         QueryCost { heads: self.heads.add(other.heads), blocks: self.blocks.add(other.blocks) }
     }
+    /// Adds the cost of another time range of the same source.
+    pub(crate) fn merge_range(self, mut other: QueryCost) -> QueryCost {
+        other.heads.remove_shared_reads(&self.heads);
+        other.blocks.remove_shared_reads(&self.blocks);
+        self.merge(other)
+    }
     /// Returns the number of entries for the limit.
     pub(crate) fn entry_count(&self) -> usize {
         self.heads.series.len() + self.blocks.series.len()
@@ -72,5 +85,23 @@ impl QueryCost {
     /// Returns the approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.entry_count() * (MAP_ENTRY_OVERHEAD_BYTES + size_of::<ContentHash>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_one_source_share_index_and_names() {
+        let cost = |series: &[ContentHash], numbers| QueryCost {
+            blocks: SourceCost::from_numbers(series.iter().copied().collect(), numbers),
+            ..QueryCost::default()
+        };
+        let first = cost(&[1, 2], [1, 5, 50, 700, 40, 300]);
+        let second = cost(&[2, 3], [1, 2, 20, 700, 10, 0]);
+        let merged = cost(&[1, 2, 3], [1, 7, 70, 700, 50, 300]);
+        assert_eq!(first.clone().merge_range(second.clone()), merged);
+        assert_eq!(second.merge_range(first), merged);
     }
 }

@@ -66,5 +66,11 @@ fn newest(picked: &MatchedProfiles, keep: usize) -> MatchedProfiles {
     };
     let series = picked.series.clone();
     let profiles = picked.profiles.clone();
-    MatchedProfiles { series, profiles, places, has_exemplars: picked.has_exemplars }
+    MatchedProfiles {
+        series,
+        profiles,
+        places,
+        has_exemplars: picked.has_exemplars,
+        is_downsampled: picked.is_downsampled,
+    }
 }

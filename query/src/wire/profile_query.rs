@@ -23,7 +23,8 @@ impl ProfileQuery {
     /// Encodes the query for the owner of its sources.
     pub fn pack(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![WIRE_FORMAT_VERSION];
-        let ProfileSelection { selector, profile_type, time, profiles, requests, without } = &self.selection;
+        let ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution: _ } =
+            &self.selection;
         put_varint(&mut out, selector.matchers().len() as u64);
         selector.matchers().iter().for_each(|matcher| put_matcher(&mut out, matcher));
         put_varint(&mut out, u64::from(profile_type.is_some()));
@@ -117,7 +118,8 @@ fn rest(reader: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
         return Err(reader.error_here("data after the end of the query"));
     }
     let selector = Selector::default();
-    let selection = ProfileSelection { selector, profile_type, time, profiles, requests, without };
+    let selection =
+        ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution: None };
     Ok(ProfileQuery { selection, what, bounds })
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use athanor_profile::call_tree::tree::{Tree, TreeBuilder};
 use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
+use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::{Labels, ProfileType, SpanFilter, ValueType};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
@@ -81,8 +82,12 @@ fn profile() -> impl Strategy<Value = u128> {
 fn cell() -> impl Strategy<Value = TimeSeriesPoint> {
     let exemplar = (number(), number(), any::<u128>(), labels());
     let exemplar = exemplar.prop_map(|(value, time, id, labels)| ProfileExemplar { value, time, id, labels });
-    (number(), btree_set(profile(), 0..3), prop::option::of(exemplar))
-        .prop_map(|(sum, profiles, exemplar)| TimeSeriesPoint { sum, profiles, exemplar })
+    let counts = prop::option::of((any::<u64>(), any::<u64>())).prop_map(|counts| {
+        counts.map_or_else(BucketCounts::default, |(records, profiles)| BucketCounts { records, profiles })
+    });
+    (number(), btree_set(profile(), 0..3), counts, prop::option::of(exemplar)).prop_map(
+        |(sum, profiles, downsampled, exemplar)| TimeSeriesPoint { sum, profiles, downsampled, exemplar },
+    )
 }
 
 fn spot() -> impl Strategy<Value = (HeatmapValueKey, HeatmapValue)> {
@@ -192,7 +197,15 @@ fn query() -> impl Strategy<Value = ProfileQuery> {
             let [entries, nodes, stacks, points] = bounds;
             let time = TimeRange { from, to };
             let without = without.into();
-            let selection = ProfileSelection { selector, profile_type, time, profiles, requests, without };
+            let selection = ProfileSelection {
+                selector,
+                profile_type,
+                time,
+                profiles,
+                requests,
+                without,
+                resolution: None,
+            };
             ProfileQuery { selection, what, bounds: ResultLimits { entries, nodes, stacks, points } }
         },
     )

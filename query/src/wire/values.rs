@@ -7,6 +7,7 @@ use athanor_profile::encoding::codec::{
     CodecError, CodecReader, ColumnScale, put_signed_varint, put_texts, put_varint,
 };
 use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::BucketCounts;
 
 use super::lists::{
     DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,
@@ -17,6 +18,10 @@ use crate::result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatm
 use crate::result::memory_size::{cell_bytes, value_bytes};
 use crate::result::partial::{LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints};
 use crate::result::query_cost::{QueryCost, SourceCost};
+
+/// Bits of the byte that states which further fields a point has.
+const HAS_EXEMPLAR: u8 = 1;
+const HAS_DOWNSAMPLED: u8 = 2;
 
 pub(super) fn put_counts(out: &mut Vec<u8>, values: &LabelValueCounts) {
     put_texts(out, values.counts().keys().map(String::as_str));
@@ -61,7 +66,7 @@ pub(super) fn put_points(out: &mut Vec<u8>, series: &TimeSeriesPoints) {
             scale.put_number(out, cell.sum);
             put_varint(out, cell.profiles.len() as u64);
             cell.profiles.iter().for_each(|profile| put_profile(out, *profile));
-            put_flag(out, cell.exemplar.is_some());
+            put_point_fields(out, cell);
             cell.exemplar.iter().for_each(|exemplar| put_exemplar(out, exemplar, scale, &table));
         }
     }
@@ -75,6 +80,18 @@ pub(super) fn read_points(
     let table = read_table(reader)?;
     let scale = ColumnScale::read(reader)?;
     series(reader, &table, &mut budget, |reader, budget| cells(reader, scale, &table, budget))
+}
+
+/// Writes which further fields a point has, and the counts of downsampled rows.
+fn put_point_fields(out: &mut Vec<u8>, cell: &TimeSeriesPoint) {
+    let BucketCounts { records, profiles } = cell.downsampled;
+    let has_exemplar = if cell.exemplar.is_some() { HAS_EXEMPLAR } else { 0 };
+    if records == 0 && profiles == 0 {
+        return out.push(has_exemplar);
+    }
+    out.push(has_exemplar | HAS_DOWNSAMPLED);
+    put_varint(out, records);
+    put_varint(out, profiles);
 }
 
 /// Reads one entry for each label set.
@@ -109,17 +126,27 @@ fn cells(
         let place = place.ok_or_else(|| reader.error_here("points out of order"))?;
         let sum = scale.read_number(reader)?;
         let count = reader.read_count()?;
-        budget.take(cell_bytes(count), reader)?;
+        budget.take(cell_bytes(count, BucketCounts::default()), reader)?;
         let mut profiles = Vec::new();
         for _ in 0..count {
             let next = profile(reader)?;
             push_ascending(&mut profiles, next, reader)?;
         }
-        let exemplar = match read_flag(reader)? {
+        let fields = reader.read_slice(1)?[0];
+        if fields & !(HAS_EXEMPLAR | HAS_DOWNSAMPLED) != 0 {
+            return Err(reader.error_here("unknown field of a point"));
+        }
+        let mut downsampled = BucketCounts::default();
+        if fields & HAS_DOWNSAMPLED != 0 {
+            downsampled = BucketCounts { records: reader.read_number()?, profiles: reader.read_number()? };
+            budget.take(cell_bytes(0, downsampled) - cell_bytes(0, BucketCounts::default()), reader)?;
+        }
+        let exemplar = match fields & HAS_EXEMPLAR != 0 {
             true => Some(exemplar(reader, scale, table, budget)?),
             false => None,
         };
-        cells.push((place, TimeSeriesPoint { sum, profiles: profiles.into_iter().collect(), exemplar }));
+        let profiles = profiles.into_iter().collect();
+        cells.push((place, TimeSeriesPoint { sum, profiles, downsampled, exemplar }));
     }
     Ok(cells.into_iter().collect())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
 use athanor_querier::QueryContext;
+use athanor_query::ResultResolution;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
 use axum::http::request::Parts;
@@ -18,9 +19,9 @@ use crate::http::RequestBudget;
 use crate::http::body::announced_length;
 use crate::http::connection::keep_budget;
 use crate::http::decoded_size::BodyPolicy;
-use crate::http::diagnostics_header::set_diagnostics_id;
 use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
 use crate::http::partial_header::set_partial_headers;
+use crate::http::result_headers::{set_diagnostics_id, set_resolution_header};
 
 /// Header with the content types that a call accepts.
 pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");
@@ -37,6 +38,11 @@ pub trait RequestIdentity: Clone {
     /// Returns warnings about data that the responses so far lack. Empty if they are complete.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the resolution of the responses so far. None if no query read profiles.
+    fn resolution(&self) -> Option<ResultResolution> {
+        None
     }
 
     /// Sets the deadline of the request from the client's timeout.
@@ -77,6 +83,10 @@ impl RequestIdentity for TenantId {
 impl RequestIdentity for QueryContext {
     fn payer(&self) -> Option<&TenantId> {
         self.tenants().first()
+    }
+
+    fn resolution(&self) -> Option<ResultResolution> {
+        QueryContext::resolution(self)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -148,6 +158,7 @@ where
                 let answer = method(asked.clone(), message).await?;
                 let mut response = encoding.encode_response(door, headers, answer).await?;
                 set_partial_headers(&mut response, &asked.warnings());
+                set_resolution_header(&mut response, asked.resolution());
                 keep_budget(&mut response, |bytes| asked.response_budget(bytes));
                 Ok(response)
             };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use athanor_catalog::{
     BlockEntry, BlockId, BucketBlock, Catalog, CatalogCommand, CatalogError, CommandResult, DataLoss,
-    JobInventory, ShardId, ShardLogRange,
+    JobInventory, RetentionPolicy, ShardId, ShardLogRange,
 };
 use athanor_chassis::{Backoff, Clock, Random, Status, TenantId, Timestamp};
 use athanor_storage::Store;
@@ -217,8 +217,11 @@ impl CatalogRepair {
             return Ok(());
         }
         let blocks = self.catalog.blocks().await.map_err(|error| Status::from_error(&error))?;
-        let ages =
-            self.catalog.block_ages(self.retention).await.map_err(|error| Status::from_error(&error))?;
+        let ages = self
+            .catalog
+            .block_ages(&RetentionPolicy::uniform(self.retention))
+            .await
+            .map_err(|error| Status::from_error(&error))?;
         for LogGap { shard, from, to } in self.gaps().await?.into_iter().filter(|gap| gap.from == 0) {
             let oldest = blocks.iter().flat_map(|block| {
                 block.log_ranges().filter(|rows| rows.shard == shard).map(|rows| (rows.from, block.id))

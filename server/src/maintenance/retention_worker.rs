@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use athanor_catalog::{AgeReport, BlockId, Catalog, CatalogCommand, CatalogError, CommandResult};
-use athanor_chassis::{Clock, ErrorCode, Status, TenantId, Timestamp};
+use athanor_catalog::{
+    AgeReport, BlockId, Catalog, CatalogCommand, CatalogError, CommandResult, RetentionPolicy, TierRetention,
+};
+use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
 use athanor_compactor::DELETION_GRACE_PERIOD;
 use tokio_util::sync::CancellationToken;
 
@@ -25,10 +27,12 @@ const STAMP_INTERVAL: Duration = Duration::from_secs(3600);
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(3600);
 
 /// Settings of retention.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct RetentionConfig {
-    /// Age after which blocks expire; zero disables retention.
+    /// Age after which raw blocks expire, for tenants without a limit of their own; zero keeps them for ever.
     pub retention: Duration,
+    /// Limits with the retention of tenants and tiers.
+    pub limits: LimitOverrides,
     /// The largest share of all blocks that expires per hour, in percent.
     pub max_expired_percent: u8,
     /// Time that objects of expired blocks stay, in which a block is restorable.
@@ -62,6 +66,7 @@ pub struct RetentionCounters {
     condemned: AtomicU64,
     failed: AtomicU64,
     overdue: AtomicU64,
+    kept_for_tiers: AtomicU64,
     restorable: AtomicU64,
     clock_ahead_seconds: AtomicI64,
 }
@@ -75,10 +80,34 @@ pub struct RetentionStats {
     pub failed: u64,
     /// Listed blocks past their retention, as of the last round.
     pub overdue: u64,
+    /// Listed blocks past their retention that stay because a tier does not hold their rows yet, as of the last
+    /// round.
+    pub kept_for_tiers: u64,
     /// Expired blocks that can be restored, as of the last round.
     pub restorable: u64,
     /// Seconds that this machine's clock is ahead of the catalog's time, as of the last round.
     pub clock_ahead_seconds: i64,
+}
+
+impl RetentionConfig {
+    /// Returns the retention of all tenants and tiers.
+    pub fn policy(&self) -> RetentionPolicy {
+        let default = self.tier_retention(&self.limits.default_limits());
+        let tenants = self.limits.exceptions().into_iter();
+        let tenants = tenants.map(|(tenant, limits)| (tenant, self.tier_retention(&limits)));
+        RetentionPolicy { default, tenants: tenants.filter(|(_, retention)| *retention != default).collect() }
+    }
+
+    /// Returns the retention of a tenant with some limits. Tiers without one are kept as long as raw blocks.
+    fn tier_retention(&self, limits: &TenantLimits) -> TierRetention {
+        let raw = limits.retention_period.unwrap_or(self.retention);
+        TierRetention {
+            raw,
+            five_minutes: limits.retention_period_5m.unwrap_or(raw),
+            one_hour: limits.retention_period_1h.unwrap_or(raw),
+            one_day: limits.retention_period_1d.unwrap_or(raw),
+        }
+    }
 }
 
 impl RetentionCounters {
@@ -89,6 +118,7 @@ impl RetentionCounters {
             condemned: read(&self.condemned),
             failed: read(&self.failed),
             overdue: read(&self.overdue),
+            kept_for_tiers: read(&self.kept_for_tiers),
             restorable: read(&self.restorable),
             clock_ahead_seconds: self.clock_ahead_seconds.load(Ordering::Relaxed),
         }
@@ -123,12 +153,13 @@ impl RetentionWorker {
         // Purged blocks are not restorable, so the ages are read after the purge.
         let after = self.ages().await?;
         self.done.overdue.store((ages.overdue as u64).saturating_sub(expired), Ordering::Relaxed);
+        self.done.kept_for_tiers.store(after.kept_for_tiers as u64, Ordering::Relaxed);
         self.done.restorable.store(after.expired.len() as u64, Ordering::Relaxed);
         self.clear_data_loss(after.time).await
     }
 
     async fn ages(&self) -> Result<AgeReport, Status> {
-        self.catalog.block_ages(self.config.retention).await.map_err(|error| Status::from_error(&error))
+        self.catalog.block_ages(&self.config.policy()).await.map_err(|error| Status::from_error(&error))
     }
 
     /// Proposes a command. Returns the number of blocks that it changed.
@@ -161,14 +192,16 @@ impl RetentionWorker {
 
     /// Removes overdue blocks from the listing. Returns their number.
     async fn expire(&self, ages: &AgeReport, progress: &mut RetentionProgress) -> Result<u64, Status> {
-        let RetentionConfig { retention, max_expired_percent, .. } = self.config;
+        let max_expired_percent = self.config.max_expired_percent;
         let is_stale = ages.time.since(ages.newest_command) >= STAMP_INTERVAL;
         if ages.overdue == 0 && !is_stale {
             progress.is_limited = false;
             return Ok(0);
         }
         let max_percent = Some(max_expired_percent);
-        let count = self.propose(CatalogCommand::ExpireBlocks { retention, max_percent }).await?;
+        let count = self
+            .propose(CatalogCommand::ExpireBlocks { retention: self.config.policy(), max_percent })
+            .await?;
         self.done.condemned.fetch_add(count, Ordering::Relaxed);
         let overdue = ages.overdue as u64;
         if count > 0 {
@@ -228,11 +261,33 @@ mod tests {
     use super::*;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    const CONFIG: RetentionConfig = RetentionConfig {
-        retention: DAY,
-        max_expired_percent: 5,
-        deletion_delay: Duration::from_secs(12 * 3600),
-    };
+    fn config() -> RetentionConfig {
+        RetentionConfig {
+            retention: DAY,
+            max_expired_percent: 5,
+            deletion_delay: Duration::from_secs(12 * 3600),
+            limits: LimitOverrides::new(TenantLimits::default()),
+        }
+    }
+
+    #[test]
+    fn limits_of_tenants_set_the_retention_of_tiers() {
+        let hours = |count: u64| Duration::from_secs(count * 3600);
+        let default = TenantLimits { retention_period_1h: Some(hours(300)), ..TenantLimits::default() };
+        let limits = LimitOverrides::new(default);
+        let yaml = "overrides: {a: {retention_period: 12h, retention_period_1d: 0s}, b: {max_tenants: 7}}";
+        limits.replace_exceptions(std::path::Path::new("overrides.yaml"), yaml, |_| Vec::new()).unwrap();
+        let policy = RetentionConfig { limits, ..config() }.policy();
+        let of = |raw, five_minutes, one_hour, one_day| TierRetention {
+            raw: hours(raw),
+            five_minutes: hours(five_minutes),
+            one_hour: hours(one_hour),
+            one_day: hours(one_day),
+        };
+        assert_eq!(policy.default, of(24, 24, 300, 24), "a tier is kept as long as raw blocks by default");
+        let tenants = [("a".parse().unwrap(), of(12, 12, 300, 0))];
+        assert!(policy.tenants.into_iter().eq(tenants), "b has the retention of all");
+    }
 
     /// Returns block `number` of the first shard.
     fn block(named: Timestamp, number: u64) -> BlockEntry {
@@ -317,13 +372,13 @@ mod tests {
         let world = World::new();
         let blocks = world.register(1).await;
         // Each round is that of a new process.
-        let round = async || world.worker(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
+        let round = async || world.worker(config()).round(&mut RetentionProgress::default()).await.unwrap();
         round().await;
         assert_eq!(world.listed().await, 1);
         world.hand.advance(DAY + Duration::from_secs(1));
         round().await;
         assert_eq!((world.listed().await, world.restorable().await), (0, blocks.clone()));
-        world.hand.advance(CONFIG.deletion_delay - Duration::from_secs(1));
+        world.hand.advance(config().deletion_delay - Duration::from_secs(1));
         round().await;
         assert_eq!(world.restorable().await, blocks);
         world.hand.advance(Duration::from_secs(1));
@@ -336,8 +391,9 @@ mod tests {
     async fn objects_stay_for_planned_queries_even_without_a_deletion_delay() {
         let world = World::new();
         let blocks = world.register(1).await;
-        let config = RetentionConfig { deletion_delay: Duration::ZERO, ..CONFIG };
-        let round = async || world.worker(config).round(&mut RetentionProgress::default()).await.unwrap();
+        let config = RetentionConfig { deletion_delay: Duration::ZERO, ..config() };
+        let round =
+            async || world.worker(config.clone()).round(&mut RetentionProgress::default()).await.unwrap();
         world.hand.advance(DAY + Duration::from_secs(1));
         round().await;
         world.hand.advance(DELETION_GRACE_PERIOD - Duration::from_secs(1));
@@ -353,12 +409,12 @@ mod tests {
         let world = World::new();
         let blocks = world.register(2).await;
         world.hand.advance(DAY + Duration::from_secs(1));
-        let worker = world.worker(RetentionConfig { max_expired_percent: 100, ..CONFIG });
+        let worker = world.worker(RetentionConfig { max_expired_percent: 100, ..config() });
         let mut progress = RetentionProgress::default();
         worker.round(&mut progress).await.unwrap();
         assert_eq!(world.done.now().restorable, 2);
         world.restore(blocks[1]).await;
-        world.hand.advance(CONFIG.deletion_delay);
+        world.hand.advance(config().deletion_delay);
         worker.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 1, "its age counts from its restoration");
         let purged = world.restore(blocks[0]).await;
@@ -370,8 +426,8 @@ mod tests {
         let world = World::new();
         world.register(100).await;
         world.hand.advance(DAY * 31);
-        let config = RetentionConfig { retention: DAY * 30, ..CONFIG };
-        let worker = world.worker(config);
+        let config = RetentionConfig { retention: DAY * 30, ..config() };
+        let worker = world.worker(config.clone());
         let mut progress = RetentionProgress::default();
         for minute in 0..59 {
             worker.round(&mut progress).await.unwrap();
@@ -382,7 +438,7 @@ mod tests {
         worker.round(&mut progress).await.unwrap();
         assert_eq!(world.listed().await, 90);
         assert_eq!(world.done.now().overdue, 90);
-        let apply = CatalogCommand::ExpireBlocks { retention: config.retention, max_percent: None };
+        let apply = CatalogCommand::ExpireBlocks { retention: config.policy(), max_percent: None };
         world.catalog.propose(apply).await.unwrap();
         assert_eq!(world.listed().await, 0, "an operator has no limit");
     }
@@ -392,14 +448,14 @@ mod tests {
         let world = World::new();
         world.catalog.open_shard(0, 1).await.unwrap();
         world.hand.advance(STAMP_INTERVAL);
-        world.worker(CONFIG).round(&mut RetentionProgress::default()).await.unwrap();
+        world.worker(config()).round(&mut RetentionProgress::default()).await.unwrap();
         assert_eq!(world.catalog.state().time(), world.clock.wall());
     }
 
     #[tokio::test]
     async fn data_loss_is_cleared_after_the_retention() {
         let world = World::new();
-        let worker = world.worker(RetentionConfig { retention: 10 * DAY, ..CONFIG });
+        let worker = world.worker(RetentionConfig { retention: 10 * DAY, ..config() });
         world.catalog.record_data_loss(DataLoss::ForgottenIds { shard: 1, to: 9 }).await.unwrap();
         let listing = async || world.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await.unwrap();
         let mut progress = RetentionProgress::default();

@@ -386,7 +386,7 @@ impl NodeContext<'_> {
         let janitor = RetentionWorker {
             catalog: Arc::clone(catalog),
             clock: clock.clone(),
-            config: self.config.retention(),
+            config: self.config.retention(self.overrides.clone()),
             done: Arc::clone(&done),
         };
         let token = tasks.shutdown_token();

@@ -78,8 +78,9 @@ async fn again(
     let ways = site.routing_handles(None).ways;
     let at = clock.wall();
     let until = clock.monotonic() + REBUILD_DEADLINE;
-    let retention = site.config.retention_period;
-    let retained_since = if retention.is_zero() { Timestamp::UNIX_EPOCH } else { at.minus(retention) };
+    // Older blocks may have been removed by the retention of some tenant or tier.
+    let shortest = site.config.retention(site.overrides.clone()).policy().shortest();
+    let retained_since = shortest.map_or(Timestamp::UNIX_EPOCH, |retention| at.minus(retention));
     loop {
         let may_wait = clock.monotonic() < until;
         match voting(others) {

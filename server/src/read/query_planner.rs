@@ -5,23 +5,26 @@
 //! If a head has dropped data that the listing does not contain yet, the listing is stale. The plan reports
 //! that, and the querier requests a new plan [INV-18].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use athanor_catalog::{
-    BlockEntry, Catalog, DataLoss, DataLossRecord, ProfileTimeRange, ShardEntry, ShardId, ShardPhase,
+    BlockEntry, BlockListing, Catalog, DataLoss, DataLossRecord, ProfileTimeRange, ShardEntry, ShardId,
+    ShardPhase,
 };
-use athanor_chassis::{Status, TenantId, Timestamp};
+use athanor_chassis::{Status, TenantId, Tier, Timestamp};
 use athanor_ingester::{HeadSnapshot, Ingester, ShardReadError};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_profile::labeling::normalize::displayable_range;
 use athanor_querier::{DataSources, DataTimeRange, DedupHints, InMemorySource, QueryPlan, RemoteSource};
-use athanor_query::{DuplicateExclusions, ProfileQuery, SourceId, TimeRange};
+use athanor_query::{DuplicateExclusions, ProfileQuery, SourceId, TierPlan, TimeRange};
 use athanor_store_gateway::BlockTarget;
 use futures::future::{join_all, try_join_all};
 
+use crate::read::query_planner::tier_reads::{BlockRead, block_times};
 use crate::read::remote_heads::{HeadMetadata, RemoteHeadDeps};
-use crate::read::store_gateway_router::{BlockAssignment, StoreGatewayRouter, block_selection};
+use crate::read::store_gateway_router::{BlockAssignment, StoreGatewayRouter};
 use crate::rpc::dedup_ranges::{
     NanosSpan, SourceSpan, find_overlaps, number_heads, reported_range, unreported_until,
 };
@@ -46,6 +49,8 @@ struct DataLocations {
     blocks: Vec<BlockEntry>,
     /// Time range of profiles that retention removed.
     removed: Option<ProfileTimeRange>,
+    /// Latest profile time that retention removed, by tier.
+    expired_until: BTreeMap<Tier, i64>,
     warnings: Vec<String>,
     moved: Vec<String>,
 }
@@ -69,18 +74,34 @@ impl DataSources for QueryPlanner {
             .iter()
             .filter(|(_, view)| view.times().is_some_and(|(first, last)| range.overlaps(first, last)));
         let of_heads: u64 = in_heads.map(|(_, view)| view.bytes() as u64).sum();
-        let bytes = found.blocks.iter().map(|block| block.tenant_bytes(tenant)).sum::<u64>() + of_heads;
-        let blocks = found.blocks.len();
         let shards = found.far.len();
-        let DedupReport { sources, wanted, leaders_tell, untold } = found.telling(tenant, ask, doubts);
+        let tiers = found.plan_tiers(tenant, ask, doubts);
+        let DedupReport { sources, wanted, block_bytes, leaders_tell, untold } =
+            found.telling(tenant, ask, doubts, &tiers);
+        let bytes = of_heads.saturating_add(block_bytes);
+        let blocks = wanted.len();
         let DataLocations { far, removed, mut warnings, moved, .. } = found;
         warnings.extend(removed.map(removed_by_age));
+        warnings.extend(tiers.single_profiles_since.map(downsampled_before));
+        let resolution = tiers.resolution;
         let BlockAssignment { here: stored, away } = self.gateways.assign_blocks(tenant, ask, wanted);
         // Leaders come first: they retain data flushed since the listing only for a limited time.
         let far = self.asking.group_by_leader(far, leaders_tell, &doubts.doubles);
         let far = far.into_iter().map(|far| Arc::new(far) as Arc<dyn RemoteSource>);
         let remote = far.chain(away).collect();
-        Ok(QueryPlan { sources, stored, remote, warnings, bytes, moved, made_of, untold, blocks, shards })
+        Ok(QueryPlan {
+            sources,
+            stored,
+            remote,
+            warnings,
+            bytes,
+            moved,
+            made_of,
+            untold,
+            resolution,
+            blocks,
+            shards,
+        })
     }
 
     async fn block_provenance(
@@ -114,9 +135,7 @@ impl DataSources for QueryPlanner {
                 Err(status) => return Err(status),
             }
         }
-        let of_blocks =
-            blocks.iter().filter_map(|block| block.tenant_span_between(tenant, i64::MIN, i64::MAX));
-        let of_blocks = of_blocks.map(|span| (span.min_time, span.max_time));
+        let of_blocks = block_times(&blocks, tenant);
         let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
         Ok(DataTimeRange {
             span: enclosing_span(all.filter_map(|(first, last)| displayable_range(first, last))),
@@ -129,7 +148,7 @@ impl DataSources for QueryPlanner {
 impl QueryPlanner {
     async fn find(&self, tenant: &TenantId, range: TimeRange) -> Result<DataLocations, Status> {
         let listing = self.catalog.list_blocks(tenant, range.from, range.last_timestamp()).await;
-        let listing = listing.map_err(|error| Status::from_error(&error))?;
+        let mut listing = listing.map_err(|error| Status::from_error(&error))?;
         let mut views = Vec::new();
         let mut moved = Vec::new();
         let mut away = Vec::new();
@@ -137,7 +156,7 @@ impl QueryPlanner {
         // All shards run concurrently, so that a shard that waits for its other members does not delay the
         // others.
         let here = join_all(listing.shards.iter().map(|shard| self.here(shard, tenant))).await;
-        for (shard, here) in listing.shards.into_iter().zip(here) {
+        for (shard, here) in std::mem::take(&mut listing.shards).into_iter().zip(here) {
             match here {
                 None => away.push(shard),
                 Some(Ok(of_shard)) => {
@@ -150,8 +169,8 @@ impl QueryPlanner {
         }
         let mut warnings = data_loss_warnings(&beside, &listing.data_losses);
         warnings.extend(without(&listing.partial));
-        let removed = listing.removed;
-        Ok(DataLocations { views, far: away, blocks: listing.blocks, removed, warnings, moved })
+        let BlockListing { blocks, removed, expired_until, .. } = listing;
+        Ok(DataLocations { views, far: away, blocks, removed, expired_until, warnings, moved })
     }
 
     /// Returns the data of a shard that this node leads, or None if another node leads it. Only a shard that
@@ -196,26 +215,31 @@ impl QueryPlanner {
 
 impl DataLocations {
     /// Decides which sources report ids: those with a time range that overlaps with another source. Outputs of
-    /// one job share no profile, so their overlaps do not count.
-    fn telling(&self, tenant: &TenantId, ask: &ProfileQuery, doubts: &DedupHints) -> DedupReport {
+    /// one job share no profile, so their overlaps do not count. Blocks of downsampled tiers have no ids.
+    fn telling(
+        &self,
+        tenant: &TenantId,
+        ask: &ProfileQuery,
+        doubts: &DedupHints,
+        tiers: &TierPlan,
+    ) -> DedupReport {
         let range = ask.selection.time;
         let within = |span: NanosSpan| NanosSpan {
             first: span.first.max(range.from),
             last: span.last.min(range.last_timestamp()),
         };
-        let of_block = |block: &BlockEntry| {
-            let span = block.tenant_span_between(tenant, range.from, range.last_timestamp());
-            span.map(|span| NanosSpan { first: span.min_time, last: span.max_time })
-        };
+        let reads: Vec<Option<BlockRead>> =
+            self.blocks.iter().map(|block| BlockRead::plan(block, tenant, range, tiers)).collect();
         let of_view = |view: &HeadSnapshot| {
             let times = view.times().filter(|&(first, last)| range.overlaps(first, last));
             times.map(|(first, last)| within(NanosSpan { first, last }))
         };
         let views = self.views.iter().map(|(_, view)| of_view(view).map(SourceSpan::unmerged));
-        let of_job = |block: &BlockEntry| {
-            of_block(block).map(|span| SourceSpan { span: within(span), job: block.job })
+        let of_job = |(block, read): (&BlockEntry, &Option<BlockRead>)| {
+            let read = read.as_ref().filter(|_| block.tier.is_raw())?;
+            Some(SourceSpan { span: read.read_span, job: block.job })
         };
-        let blocks = self.blocks.iter().map(of_job);
+        let blocks = self.blocks.iter().zip(&reads).map(of_job);
         // A shard may have profiles of any time, but usually only recent ones.
         let recent = SourceSpan::unmerged(NanosSpan { first: doubts.since, last: i64::MAX });
         let far = self.far.iter().map(|_| Some(recent));
@@ -234,27 +258,30 @@ impl DataLocations {
             let tells = tells.then_some(*place);
             telling.sources.push(InMemorySource { source: Arc::new(view.clone()), tells, without });
         }
-        for block in &self.blocks {
-            let mut wanted = block_selection(block, tenant, range.from, range.last_timestamp());
+        telling.untold = telling.untold.max(tiers.unreported_until);
+        for (block, read) in self.blocks.iter().zip(reads) {
             let shared = shared.next().flatten();
-            if let Some(span) = of_block(block) {
-                wanted.tells = shared.map(|shared| reported_range(shared, span));
+            let Some(BlockRead { mut target, span, read_span }) = read else { continue };
+            if block.tier.is_raw() {
+                target.tells = shared.map(|shared| reported_range(shared, span));
                 if let Some(without) = doubts.doubles.excluded_from(SourceId::Block(block.id.number())) {
-                    wanted.without = Arc::clone(without);
-                    wanted.tells = Some(TimeRange::default());
+                    target.without = Arc::clone(without);
+                    target.tells = Some(TimeRange::default());
                 }
-                telling.untold = telling.untold.max(unreported_until(wanted.tells, within(span)));
+                telling.untold = telling.untold.max(unreported_until(target.tells, read_span));
             }
-            telling.wanted.push(wanted);
+            telling.block_bytes = telling.block_bytes.saturating_add(block.tenant_bytes(tenant));
+            telling.wanted.push(target);
         }
         telling.leaders_tell = shared.any(|shared| shared.is_some());
         telling
     }
 
-    /// Hashes the block ids in any order, since nothing else affects the result of blocks [INV-19]. Returns
-    /// None if a head of this node overlaps with the range or if data is missing.
+    /// Hashes the ids of all listed blocks in any order, and the times of expired tiers. They decide which
+    /// blocks are read, and nothing else affects the result of blocks [INV-19]. Returns None if a head of this
+    /// node overlaps with the range or if data is missing.
     fn made_of(&self, range: TimeRange) -> Option<ContentHash> {
-        let Self { views, blocks, warnings, moved, .. } = self;
+        let Self { views, blocks, expired_until, warnings, moved, .. } = self;
         let has_part = |(_, view): &(SourceId, HeadSnapshot)| {
             view.times().is_some_and(|(first, last)| range.overlaps(first, last))
         };
@@ -263,6 +290,9 @@ impl DataLocations {
         }
         let mut ids: Vec<ContentHash> = blocks.iter().map(|block| block.id.number()).collect();
         ids.sort_unstable();
+        for (tier, time) in expired_until {
+            ids.extend([ContentHash::from(tier.number()), ContentHash::from(time.cast_unsigned())]);
+        }
         Some(hash::hash_list(&ids))
     }
 }
@@ -271,7 +301,10 @@ impl DataLocations {
 #[derive(Default)]
 struct DedupReport {
     sources: Vec<InMemorySource>,
+    /// Blocks that are read.
     wanted: Vec<BlockTarget>,
+    /// Bytes of the tenant in these blocks.
+    block_bytes: u64,
     /// True if leaders on other nodes report ids.
     leaders_tell: bool,
     /// Last timestamp up to which some local source holds profiles without a report of their ids.
@@ -297,6 +330,12 @@ impl HeadMetadata {
 fn removed_by_age(ProfileTimeRange { first, last }: ProfileTimeRange) -> String {
     let [first, last] = [first, last].map(Timestamp::from_nanos);
     format!("profiles from {first} to {last} were removed by retention (retention_period)")
+}
+
+/// Returns the message about single profiles that retention removed.
+fn downsampled_before(since: i64) -> String {
+    let since = Timestamp::from_nanos(since);
+    format!("single profiles exist since {since}; older data is downsampled")
 }
 
 /// Returns the message about shards with unreadable rows.
@@ -346,5 +385,9 @@ fn data_loss_warnings(
     said.into_iter().flatten().chain(silent.iter().cloned()).collect()
 }
 
+mod tier_reads;
+
 #[cfg(test)]
 mod job_outputs;
+#[cfg(test)]
+mod tiers;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_chassis::{ErrorCode, Status, TenantId, Tier};
 use athanor_cluster::handshake::PeerHandshake;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
 use athanor_cluster::rpc_client::RpcClient;
@@ -20,6 +20,7 @@ use athanor_querier::{
     AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, PeerQueriers, PeerRequest, Querier, QueryContext,
     QueryHandleId,
 };
+use athanor_query::{ResolutionStretch, ResultResolution};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use tonic::{Request, Response};
@@ -174,7 +175,7 @@ fn decode_report(
     result: Vec<u8>,
 ) -> Result<AsyncQueryReport, Status> {
     let missing_state = || Status::new(ErrorCode::Internal, "protocol error: response has no query state");
-    let wire::AsyncQueryStatus { state, warnings } = trailer.ok_or_else(missing_state)?;
+    let wire::AsyncQueryStatus { state, warnings, resolution } = trailer.ok_or_else(missing_state)?;
     let progress = match state.ok_or_else(missing_state)? {
         State::Running(_) => AsyncQueryProgress::Running,
         State::Error(why) => AsyncQueryProgress::Failed(why),
@@ -183,7 +184,19 @@ fn decode_report(
             usize::try_from(bytes).unwrap_or(usize::MAX),
         )),
     };
-    Ok(AsyncQueryReport { progress, warnings })
+    let resolution = ResultResolution::from_stretches(resolution.iter().filter_map(decode_stretch));
+    Ok(AsyncQueryReport { progress, warnings, resolution })
+}
+
+fn encode_stretch(stretch: &ResolutionStretch) -> wire::ResolutionStretch {
+    let ResolutionStretch { tier, after, until } = *stretch;
+    wire::ResolutionStretch { tier: tier.number().into(), after_nanos: after, until_nanos: until }
+}
+
+/// Decodes a stretch. None if this release does not know its tier.
+fn decode_stretch(stretch: &wire::ResolutionStretch) -> Option<ResolutionStretch> {
+    let tier = Tier::from_number(stretch.tier)?;
+    Some(ResolutionStretch { tier, after: stretch.after_nanos, until: stretch.until_nanos })
 }
 
 fn tenant_names(tenants: &[TenantId]) -> Vec<String> {
@@ -224,7 +237,7 @@ impl querier_service_server::QuerierService for QuerierService {
         let context = self.query_context(header.as_ref(), &tenants);
         let context = context.map_err(|status| status_codec::to_grpc(&status))?;
         let report = self.querier.poll_local(&context, &query_id);
-        let AsyncQueryReport { progress, warnings } =
+        let AsyncQueryReport { progress, warnings, resolution } =
             report.map_err(|status| status_codec::to_grpc(&status))?;
         let (state, result) = match progress {
             AsyncQueryProgress::Running => (State::Running(true), None),
@@ -236,7 +249,8 @@ impl querier_service_server::QuerierService for QuerierService {
             let from = number * MAX_FRAME_BYTES;
             bytes.slice(from..bytes.len().min(from + MAX_FRAME_BYTES))
         });
-        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings };
+        let resolution = resolution.stretches().iter().map(encode_stretch).collect();
+        let trailer = wire::AsyncQueryStatus { state: Some(state), warnings, resolution };
         let checksum = poll_checksum(&query_id, context.tenants());
         let frames = encode_frames(checksum, partials, std::iter::once(trailer));
         let frames = stream::iter(frames).map(move |frame| {
@@ -310,13 +324,17 @@ mod tests {
 
     #[test]
     fn report_without_state_is_rejected() {
+        let hour = ResolutionStretch { tier: Tier::OneHour, after: 5, until: 9 };
         let decode = |state| {
-            let trailer = wire::AsyncQueryStatus { state, warnings: vec!["half".to_owned()] };
+            let warnings = vec!["half".to_owned()];
+            let trailer = wire::AsyncQueryStatus { state, warnings, resolution: vec![encode_stretch(&hour)] };
             decode_report(Some(trailer), vec![1, 2])
         };
         assert!(decode_report(None, vec![]).is_err() && decode(None).is_err());
         assert!(matches!(decode(Some(State::Running(true))).unwrap().progress, AsyncQueryProgress::Running));
-        let AsyncQueryReport { progress, warnings } = decode(Some(State::DecodedBytes(7))).unwrap();
+        let AsyncQueryReport { progress, warnings, resolution } =
+            decode(Some(State::DecodedBytes(7))).unwrap();
+        assert_eq!(resolution.stretches(), [hour]);
         let AsyncQueryProgress::Done(AsyncQueryResult { bytes, shown, .. }) = progress else {
             panic!("no result")
         };

@@ -289,6 +289,7 @@ mod tests {
             report_ids_for: covers_block.then_some(wire::TimeRange { from_nanos: -5, until_nanos: 9 }),
             excluded_ids: Bytes::from_static(b"others"),
             in_tenant_folder: !covers_block,
+            ranges: vec![wire::TimeRange { from_nanos: 3, until_nanos: 7 }],
         });
         let trailer =
             wire::BlocksResult { blocks: 2, not_found: vec![block_id(2)], ..wire::BlocksResult::default() };

@@ -163,29 +163,35 @@ pub fn decode_block_id(id: &[u8]) -> Result<BlockId, Status> {
     Ok(BlockId::from_number(u128::from_be_bytes(bytes)))
 }
 
+fn decode_time_range(range: &wire::TimeRange) -> TimeRange {
+    TimeRange { from: range.from_nanos, to: range.until_nanos }
+}
+
+fn encode_time_range(TimeRange { from, to }: TimeRange) -> wire::TimeRange {
+    wire::TimeRange { from_nanos: from, until_nanos: to }
+}
+
 /// Decodes the request for one block.
 fn decode_block_request(request: &wire::BlockRequest) -> Result<BlockTarget, Status> {
     Ok(BlockTarget {
         block: decode_block_id(&request.block_id)?,
         in_tenant_folder: request.in_tenant_folder,
         whole: request.covers_block,
-        tells: request
-            .report_ids_for
-            .map(|range| TimeRange { from: range.from_nanos, to: range.until_nanos }),
+        ranges: request.ranges.iter().map(decode_time_range).collect(),
+        tells: request.report_ids_for.as_ref().map(decode_time_range),
         without: decode_excluded_ids(&request.excluded_ids)?,
     })
 }
 
 /// Encodes the request for one block.
 pub fn encode_block_request(target: &BlockTarget) -> wire::BlockRequest {
-    let report_ids_for =
-        target.tells.map(|TimeRange { from, to }| wire::TimeRange { from_nanos: from, until_nanos: to });
     wire::BlockRequest {
         block_id: encode_block_id(target.block),
         covers_block: target.whole,
-        report_ids_for,
+        report_ids_for: target.tells.map(encode_time_range),
         excluded_ids: encode_excluded_ids(&target.without),
         in_tenant_folder: target.in_tenant_folder,
+        ranges: target.ranges.iter().copied().map(encode_time_range).collect(),
     }
 }
 
@@ -202,6 +208,7 @@ mod tests {
         let shared = BlockTarget::without_duplicates(BlockId::from_number(7), true);
         let in_tenant_folder = BlockTarget {
             in_tenant_folder: true,
+            ranges: vec![TimeRange { from: -9, to: 0 }, TimeRange { from: 4, to: i64::MAX }],
             tells: Some(TimeRange { from: -5, to: 9 }),
             without: ExcludedIds::new(BTreeSet::from([3, 8])),
             ..BlockTarget::without_duplicates(BlockId::from_number(8), false)

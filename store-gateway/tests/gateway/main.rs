@@ -5,6 +5,7 @@
 mod bucket;
 mod damage;
 mod kept;
+mod ranges;
 mod reach;
 mod tenant_folder;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{Tier, Timestamp};
 
 use crate::block::BlockEntry;
 use crate::compaction::planner::PlanInput;
@@ -209,11 +209,12 @@ impl FlushedPlanner<'_> {
         let rows = LateRows::from_parts(self.table, parts.iter().copied());
         let bytes = sum_bytes(self.table, &parts);
         PlannedJob {
+            tier: Tier::Raw,
             level: TEN_MINUTE_LEVEL,
             tenant,
             parts,
             bytes,
-            splits: count_splits(bytes, &self.input.settings),
+            splits: count_splits(bytes, 1, &self.input.settings),
             ready_at: self.close_time(group).max(rows.waiting_since()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 
 use crate::block::{BlockEntry, BlockId, TenantSpan};
 use crate::compaction::PartFailures;
@@ -17,8 +17,12 @@ pub(super) struct PlanPart {
     pub span: usize,
     /// Number of the tenant. Numbers are in the order of names.
     pub tenant: usize,
+    /// Tier of the block.
+    pub tier: Tier,
     /// Level of the block.
     pub level: u8,
+    /// Whether the tiers hold the rows of a raw part.
+    pub is_covered: bool,
     /// Time of the earliest profile, Unix nanoseconds.
     pub min_time: i64,
     /// Time of the latest profile, Unix nanoseconds.
@@ -74,7 +78,9 @@ impl<'i> PartTable<'i> {
                     block: index,
                     span: span_index,
                     tenant: tenant_numbers[&span.tenant],
+                    tier: block.tier,
                     level: block.level,
+                    is_covered: block.is_covered,
                     min_time: span.min_time,
                     max_time: span.max_time,
                     // The share is at most the block's bytes, which fit into a `u64`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use athanor_chassis::Timestamp;
+use athanor_chassis::{Tier, Timestamp};
 
 use crate::block::BlockEntry;
 use crate::compaction::planner::PlannerSettings;
@@ -11,6 +11,8 @@ use crate::compaction::{CompactionJob, MAX_JOB_OUTPUTS};
 
 /// Job that a worker could claim.
 pub(super) struct PlannedJob {
+    /// Tier of the parts.
+    pub tier: Tier,
     /// Level of the outputs.
     pub level: u8,
     /// Tenant of all parts. Absent for a job of several tenants.
@@ -47,7 +49,7 @@ impl PlannedJob {
             let arrivals = entry.tenants.iter().map(|span| entry.newest_arrival(span));
             (arrivals.max(), entry.id)
         });
-        CompactionJob { level: self.level, inputs, bytes: self.bytes, splits: self.splits }
+        CompactionJob { tier: self.tier, level: self.level, inputs, bytes: self.bytes, splits: self.splits }
     }
 }
 
@@ -112,9 +114,11 @@ pub(super) fn cut_into_jobs(
     jobs
 }
 
-/// Returns the number of outputs per window for inputs of these bytes.
-pub(super) fn count_splits(bytes: u64, settings: &PlannerSettings) -> u32 {
+/// Returns the number of outputs per window and tier for inputs of these bytes, if a job writes blocks of so
+/// many tiers.
+pub(super) fn count_splits(bytes: u64, tiers: usize, settings: &PlannerSettings) -> u32 {
     let splits = bytes.div_ceil(settings.max_block_bytes.max(1));
+    let max_splits = (MAX_JOB_OUTPUTS / tiers.max(1)).max(1);
     // At most 64.
-    splits.clamp(1, MAX_JOB_OUTPUTS as u64) as u32
+    splits.clamp(1, max_splits as u64) as u32
 }

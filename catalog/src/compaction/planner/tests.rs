@@ -6,6 +6,7 @@ mod late_blocks;
 mod limits;
 mod random_histories;
 mod steady_flushes;
+mod tiers;
 
 pub use block_simulator::{BlockSimulator, NewRow, minutes, tenant};
 

@@ -1,4 +1,4 @@
-//! Totals of each tenant's windows.
+//! Totals of the raw parts in each tenant's windows.
 
 use std::collections::HashMap;
 
@@ -20,12 +20,16 @@ pub(super) struct WindowKey {
 /// Totals of one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WindowTotal {
-    /// Bytes of the parts at the window's level.
+    /// Bytes of the parts at the window's level, without uncovered final ones.
     pub merged_bytes: u64,
-    /// Number of the parts at the window's level.
+    /// Number of the parts at the window's level, without uncovered final ones.
     pub merged_parts: usize,
+    /// Bytes of uncovered final parts, which are merged once more.
+    uncovered_bytes: u64,
+    /// Number of uncovered final parts.
+    uncovered_parts: usize,
     /// Bytes of the parts of level 1 in an hour.
-    pub ten_minute_bytes: u64,
+    ten_minute_bytes: u64,
     /// Whether running or coming jobs write rows of the window at a lower level.
     pub is_pending: bool,
 }
@@ -44,20 +48,25 @@ impl WindowKey {
 }
 
 impl WindowTotals {
-    /// Adds up all parts. A window with claimed parts of a lower level is pending.
+    /// Adds up all raw parts. A window with claimed parts that are not covered is pending.
     pub(super) fn from_parts(table: &PartTable<'_>, settings: &PlannerSettings) -> Self {
         let mut totals = Self { windows: HashMap::new(), hour_from_bytes: settings.hour_from_bytes };
-        for part in table.parts.iter().filter(|part| part.level > 0) {
+        for part in table.parts.iter().filter(|part| part.tier.is_raw() && part.level > 0) {
             let window = totals.window_mut(part, part.level.min(DAY_LEVEL));
-            window.merged_bytes = window.merged_bytes.saturating_add(part.bytes);
-            window.merged_parts += 1;
+            if part.is_covered || part.level == TEN_MINUTE_LEVEL {
+                window.merged_bytes = window.merged_bytes.saturating_add(part.bytes);
+                window.merged_parts += 1;
+            } else {
+                window.uncovered_bytes = window.uncovered_bytes.saturating_add(part.bytes);
+                window.uncovered_parts += 1;
+            }
             if part.level == TEN_MINUTE_LEVEL {
                 let hour = totals.window_mut(part, HOUR_LEVEL);
                 hour.ten_minute_bytes = hour.ten_minute_bytes.saturating_add(part.bytes);
             }
         }
         for part in table.parts.iter().filter(|part| part.state == PartState::Claimed) {
-            if part.level < HOUR_LEVEL {
+            if part.tier.is_raw() && !part.is_covered {
                 totals.mark_pending(part, settings);
             }
         }
@@ -85,8 +94,10 @@ impl WindowTotals {
     /// Returns the level of the final block for a tenant's rows of a time.
     pub(super) fn final_level(&self, tenant: usize, time: i64) -> u8 {
         let hour = self.window(&WindowKey::containing(tenant, HOUR_LEVEL, time));
-        let hour_bytes = hour.ten_minute_bytes.saturating_add(hour.merged_bytes);
-        if hour.merged_parts > 0 || hour_bytes >= self.hour_from_bytes { HOUR_LEVEL } else { DAY_LEVEL }
+        let final_bytes = hour.merged_bytes.saturating_add(hour.uncovered_bytes);
+        let hour_bytes = hour.ten_minute_bytes.saturating_add(final_bytes);
+        let has_final = hour.merged_parts + hour.uncovered_parts > 0;
+        if has_final || hour_bytes >= self.hour_from_bytes { HOUR_LEVEL } else { DAY_LEVEL }
     }
 
     fn window_mut(&mut self, part: &PlanPart, level: u8) -> &mut WindowTotal {

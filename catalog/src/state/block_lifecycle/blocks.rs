@@ -109,6 +109,9 @@ impl CatalogState {
         if block.level > 0 || !block.additional_ranges.is_empty() {
             return Err(CommandError::MergedBlock(id));
         }
+        if !block.has_valid_tier() {
+            return Err(CommandError::InvalidTier(id));
+        }
         if block.to <= block.from {
             return Err(CommandError::EmptyRange { block: id, to: block.to });
         }
@@ -167,8 +170,11 @@ impl CatalogState {
         if let Some(ShardLogRange { to, .. }) = block.log_ranges().find(|rows| rows.to <= rows.from) {
             return Err(CommandError::EmptyRange { block: id, to });
         }
-        // Several merged blocks can hold rows of one gap, each of its own tenants or times. The first of them
-        // closes the gap.
+        if !block.has_valid_tier() {
+            return Err(CommandError::InvalidTier(id));
+        }
+        // Several merged blocks can hold rows of one gap, each of its own tenants, times or tier. The first of
+        // them closes the gap.
         let is_in_merged_block = |rows: &ShardLogRange| {
             let mut merged = self.blocks.values().filter(|other| other.level > 0 && block.level > 0);
             merged.any(|other| other.log_ranges().any(|others| others.contains(rows)))

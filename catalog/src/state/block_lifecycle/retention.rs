@@ -7,35 +7,29 @@
 //! ```
 //! Age is measured with the catalog's own time, which no single clock decides. An expired block is in no
 //! listing. Its entry is kept, so an operator can restore it until its objects are removed.
+//!
+//! Each tier has its own retention. Raw rows that no tier holds stay while a longer-lived tier lacks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId};
-use crate::state::block_lifecycle::block_set::BlockSet;
+use crate::state::block_lifecycle::block_set::{BlockAge, BlockSet};
+use crate::state::block_lifecycle::removed_times::{ProfileTimeRange, RemovedTimes};
+use crate::state::block_lifecycle::retention_policy::RetentionPolicy;
 use crate::state::persistent_map::PersistentMap;
 use crate::state::{CatalogState, CommandError, CommandOutcome};
 
 /// Limit of blocks that one command expires.
 pub const MAX_EXPIRED_PER_COMMAND: usize = 256;
-/// Limit of tenants with a purged time range of their own. Above it the tenants that sort first share one
-/// range.
+/// Limit of tenants with purged time ranges of their own. Above it the tenants that sort first share one range
+/// per tier.
 pub const MAX_PURGED_TENANTS: usize = 65_536;
 /// Period in which the share of expired blocks is counted.
 const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
-
-/// Range of profile times, Unix nanoseconds, both ends included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProfileTimeRange {
-    /// Time of the earliest profile.
-    pub first: i64,
-    /// Time of the latest profile.
-    pub last: i64,
-}
 
 /// State of the removal of blocks by age.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +40,9 @@ pub(in crate::state) struct Retention {
     /// Restoration times of listed blocks. The age of a block counts from its restoration.
     restored: PersistentMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
-    purged: PersistentMap<TenantId, ProfileTimeRange>,
+    purged: PersistentMap<TenantId, RemovedTimes>,
     /// Times of purged profiles of all tenants that have no entry in `purged`.
-    purged_of_others: Option<ProfileTimeRange>,
+    purged_of_others: RemovedTimes,
     /// Start of the current budget period.
     period_start: Timestamp,
     /// Blocks that expired in the current budget period.
@@ -64,20 +58,23 @@ pub struct AgeReport {
     pub newest_command: Timestamp,
     /// Number of listed blocks.
     pub blocks: usize,
-    /// Number of listed blocks past their retention.
+    /// Number of listed blocks past their retention that may expire.
     pub overdue: usize,
+    /// Number of raw blocks past their retention that stay, because a longer-lived tier lacks their rows.
+    pub kept_for_tiers: usize,
+    /// Newest time of the oldest of these blocks.
+    pub oldest_kept_for_tiers: Option<Timestamp>,
     /// Expired blocks that can be restored, each with its expiration time.
     pub expired: BTreeMap<BlockId, Timestamp>,
 }
 
-impl ProfileTimeRange {
-    fn union(self, other: Self) -> Self {
-        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
-    }
-
-    fn overlaps(self, from: i64, to: i64) -> bool {
-        self.last >= from && self.first <= to
-    }
+/// Blocks past their retention, oldest first.
+#[derive(Debug, Default)]
+struct OverdueBlocks {
+    /// Blocks that may expire.
+    expirable: Vec<BlockId>,
+    /// Raw blocks whose rows a longer-lived tier lacks, with their newest times.
+    kept_for_tiers: Vec<BlockAge>,
 }
 
 impl Retention {
@@ -109,19 +106,19 @@ impl Retention {
     /// Records the time ranges of a purged block's profiles.
     pub(in crate::state) fn record_purged(&mut self, block: &BlockEntry) {
         for span in &block.tenants {
-            let times = ProfileTimeRange { first: span.min_time, last: span.max_time };
-            let known = self.purged.get(&span.tenant).map_or(times, |known| known.union(times));
+            let mut known = self.purged.get(&span.tenant).cloned().unwrap_or_default();
+            known.add(block, ProfileTimeRange::from_span(span));
             self.purged.insert(span.tenant.clone(), known);
         }
         while self.purged.len() > MAX_PURGED_TENANTS
             && let Some(times) = self.purged.pop_first()
         {
-            let others = self.purged_of_others.get_or_insert(times);
-            *others = others.union(times);
+            self.purged_of_others.add_all(&times);
         }
     }
 
-    /// Returns the times of a tenant's profiles that were removed by age, if a range overlaps them.
+    /// Returns the times of a tenant's profiles that no tier holds any more, if a range overlaps them: rows
+    /// that were removed before a tier held them, and rows that every tier lost.
     pub(in crate::state) fn removed_times(
         &self,
         tenant: &TenantId,
@@ -129,11 +126,33 @@ impl Retention {
         to: i64,
     ) -> Option<ProfileTimeRange> {
         let blocks = self.expired.blocks_between(tenant, from, to).into_iter();
-        let spans = blocks.filter_map(|block| block.tenant_span(tenant));
-        let expired = spans.map(|span| ProfileTimeRange { first: span.min_time, last: span.max_time });
-        let purged = self.purged.get(tenant).copied().or(self.purged_of_others);
-        let removed = expired.chain(purged).filter(|times| times.overlaps(from, to));
-        removed.reduce(ProfileTimeRange::union)
+        let uncovered = blocks.filter(|block| block.is_uncovered());
+        let spans = uncovered.filter_map(|block| block.tenant_span(tenant));
+        let expired = spans.map(ProfileTimeRange::from_span);
+        let purged = self.purged_times(tenant).uncovered_in(from, to);
+        let lost = self.all_removed_times(tenant).lost_in_all_tiers();
+        let lost = lost.filter(|times| times.overlaps(from, to));
+        expired.chain(purged).chain(lost).reduce(ProfileTimeRange::union)
+    }
+
+    /// Returns the latest time of a tenant's profiles that were removed by age, for each tier with such ones.
+    pub(in crate::state) fn expired_until(&self, tenant: &TenantId) -> BTreeMap<Tier, i64> {
+        self.all_removed_times(tenant).latest_by_tier()
+    }
+
+    fn purged_times(&self, tenant: &TenantId) -> &RemovedTimes {
+        self.purged.get(tenant).unwrap_or(&self.purged_of_others)
+    }
+
+    /// Returns the times of a tenant's expired and purged profiles.
+    fn all_removed_times(&self, tenant: &TenantId) -> RemovedTimes {
+        let mut times = self.purged_times(tenant).clone();
+        for block in self.expired.blocks_between(tenant, i64::MIN, i64::MAX) {
+            if let Some(span) = block.tenant_span(tenant) {
+                times.add(block, ProfileTimeRange::from_span(span));
+            }
+        }
+        times
     }
 
     /// Forgets parts of an expired block that a job took after the block was restored.
@@ -199,20 +218,20 @@ impl CatalogState {
     /// expires up to [`MAX_EXPIRED_PER_COMMAND`] blocks.
     pub(in crate::state) fn expire_blocks(
         &mut self,
-        retention: Duration,
+        policy: &RetentionPolicy,
         max_percent: Option<u8>,
     ) -> CommandOutcome {
-        let overdue: Vec<BlockId> =
-            self.overdue_blocks(self.now, retention).take(MAX_EXPIRED_PER_COMMAND).collect();
+        let OverdueBlocks { expirable: overdue, .. } = self.overdue_blocks(self.now, policy);
         if overdue.is_empty() {
             return CommandOutcome::from_count(0);
         }
         let now = self.now;
         let listed = self.blocks.len();
+        let shortest = policy.shortest().unwrap_or(Duration::MAX);
         let allowed = max_percent
-            .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, retention, percent));
+            .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, shortest, percent));
         let mut count = 0;
-        for id in overdue.into_iter().take(allowed) {
+        for id in overdue.into_iter().take(allowed.min(MAX_EXPIRED_PER_COMMAND)) {
             if let Some(block) = self.unlist_block(&id) {
                 self.retention.expired.insert(id, block);
                 count += 1;
@@ -258,13 +277,22 @@ impl CatalogState {
         CommandOutcome::from_count(self.retention.purge_expired(&blocks))
     }
 
-    /// Returns the blocks past their retention, oldest first. A retention of zero keeps all blocks.
-    fn overdue_blocks(&self, now: Timestamp, retention: Duration) -> impl Iterator<Item = BlockId> {
-        let is_overdue = move |newest: Timestamp| !retention.is_zero() && now.since(newest) > retention;
-        let blocks = self.blocks.oldest_first().take_while(move |age| is_overdue(age.newest));
-        let restored = &self.retention.restored;
-        let is_old = move |block: &BlockId| restored.get(block).is_none_or(|time| is_overdue(*time));
-        blocks.map(|age| age.block).filter(is_old)
+    /// Returns the blocks past their retention. Uncovered raw rows stay for longer tiers [INV-23]. Visits the blocks that are older than the shortest retention.
+    fn overdue_blocks(&self, now: Timestamp, policy: &RetentionPolicy) -> OverdueBlocks {
+        let mut overdue = OverdueBlocks::default();
+        let Some(shortest) = policy.shortest() else { return overdue };
+        for age in self.blocks.oldest_first().take_while(|age| now.since(age.newest) > shortest) {
+            let Some(block) = self.blocks.get(&age.block) else { continue };
+            let newest = self.retention.newest_time(block);
+            if !policy.of_block(block).is_exceeded_by(now.since(newest)) {
+                continue;
+            }
+            match policy.keeps_for_tiers(block) {
+                true => overdue.kept_for_tiers.push(age),
+                false => overdue.expirable.push(age.block),
+            }
+        }
+        overdue
     }
 
     /// Returns the time of the newest command.
@@ -273,15 +301,18 @@ impl CatalogState {
     }
 
     /// Returns the ages of all blocks at a time of the catalog.
-    pub fn block_ages(&self, time: Timestamp, retention: Duration) -> AgeReport {
+    pub fn block_ages(&self, time: Timestamp, policy: &RetentionPolicy) -> AgeReport {
         let time = time.max(self.now);
+        let overdue = self.overdue_blocks(time, policy);
         let since =
             |block: &BlockId| self.tombstones.get(block).map_or(self.now, |tombstone| tombstone.since);
         AgeReport {
             time,
             newest_command: self.now,
             blocks: self.blocks.len(),
-            overdue: self.overdue_blocks(time, retention).count(),
+            overdue: overdue.expirable.len(),
+            kept_for_tiers: overdue.kept_for_tiers.len(),
+            oldest_kept_for_tiers: overdue.kept_for_tiers.first().map(|age| age.newest),
             expired: self.retention.expired.keys().map(|block| (*block, since(block))).collect(),
         }
     }

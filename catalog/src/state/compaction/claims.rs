@@ -17,6 +17,7 @@ use athanor_cluster::NodeId;
 use crate::block::{BlockEntry, PartId, TenantSpan};
 use crate::compaction::{JobParts, MAX_JOB_PARTS, PartClaim};
 use crate::state::compaction::failures::JobFailure;
+use crate::state::compaction::job_check::tier_of_parts;
 use crate::state::{CatalogState, CommandError, CommandOutcome, CommandResult};
 
 /// Duration of a lease, by the catalog's time.
@@ -71,7 +72,7 @@ impl CatalogState {
         if count == 0 || count > MAX_JOB_PARTS || !parts.is_canonical() {
             return Err(CommandError::InvalidJobParts { seen: count });
         }
-        self.find_parts(parts)?;
+        tier_of_parts(&self.find_parts(parts)?)?;
         match parts.iter().find(|part| self.compaction.is_quarantined(part)) {
             Some(part) => Err(CommandError::PartQuarantined(part)),
             None => Ok(()),

@@ -6,21 +6,23 @@ use std::time::Duration;
 use athanor_chassis::{TenantId, Timestamp};
 
 use crate::block::{BlockEntry, BlockId, DroppedRows, PartId, ShardLogRange, TenantSpan};
-use crate::compaction::{JobParts, MAX_JOB_OUTPUTS};
+use crate::compaction::{JobParts, MAX_COMPARED_BLOCKS, MAX_JOB_OUTPUTS};
 use crate::state::block_lifecycle::blocks::is_name_within_skew;
-use crate::state::compaction::job_check::{JobCheck, OutputMismatch};
-use crate::state::{CatalogState, CommandError, CommandOutcome};
+use crate::state::compaction::job_check::JobCheck;
+use crate::state::{CatalogState, CommandError, CommandOutcome, CommandResult, OutputMismatch};
 
 /// Time for which the token of a finished job is kept. A retry within it succeeds.
 pub const FINISHED_TOKEN_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 impl CatalogState {
-    /// Swaps the parts of a claim for the outputs. A retry of a finished job changes nothing.
+    /// Swaps the parts of a claim for the outputs. A retry of a finished job changes nothing. If a covered block
+    /// was registered after the worker read the listing, the claim ends without a failure.
     pub(in crate::state) fn finish_job(
         &mut self,
         token: u64,
         outputs: Vec<BlockEntry>,
         dropped: &[DroppedRows],
+        compared: &[BlockId],
     ) -> Result<CommandOutcome, CommandError> {
         if self.compaction.finished.contains_key(&token) {
             return Ok(CommandOutcome::from_count(0));
@@ -30,10 +32,17 @@ impl CatalogState {
         if outputs.len() > MAX_JOB_OUTPUTS {
             return Err(CommandError::TooManyOutputs { seen: outputs.len() });
         }
+        if compared.len() > MAX_COMPARED_BLOCKS {
+            return Err(CommandError::TooManyCompared { seen: compared.len() });
+        }
         self.check_output_ids(&outputs)?;
         let inputs = self.find_parts(&parts)?;
-        JobCheck::new(token, &inputs).check(&outputs, dropped)?;
+        JobCheck::new(token, &inputs)?.check(&outputs, dropped)?;
         self.check_output_conflicts(&parts, &outputs)?;
+        if let Some(block) = self.find_uncompared_block(&parts, &outputs, compared) {
+            self.compaction.claims.remove(&token);
+            return Ok(CommandOutcome::Changed(CommandResult::NotCompared(block)));
+        }
         let count = parts.len() + outputs.len();
         self.swap_parts(&parts, outputs);
         for part in parts.iter() {
@@ -82,6 +91,26 @@ impl CatalogState {
             }
         }
         Ok(())
+    }
+
+    /// Returns a covered block that stays listed, may hold rows of a covered output, and was not compared with
+    /// the job's rows. A row in both would be in the tiers twice [INV-23].
+    fn find_uncompared_block(
+        &self,
+        parts: &JobParts,
+        outputs: &[BlockEntry],
+        compared: &[BlockId],
+    ) -> Option<BlockId> {
+        let compared: BTreeSet<&BlockId> = compared.iter().collect();
+        let is_open = |block: &BlockEntry| {
+            let is_input = parts.blocks.binary_search(&block.id).is_ok();
+            block.is_covered && !is_input && !compared.contains(&block.id)
+        };
+        let spans = outputs.iter().filter(|output| output.is_covered).flat_map(|output| &output.tenants);
+        let near = spans.flat_map(|span| {
+            self.blocks.blocks_between(&span.tenant, span.min_time, span.max_time).into_iter()
+        });
+        near.into_iter().find(|block| is_open(block)).map(|block| block.id)
     }
 
     /// Removes the parts, tombstones the blocks that have no part left, and lists the outputs. They inherit

@@ -11,13 +11,17 @@
 //! * A flushed block keeps no row of a tenant and range that a finished job's output holds. The job that took
 //!   such a part counts as finished, too.
 //!
-//! All outputs of a finished job are listed, and none of any other job.
+//! All outputs of a finished job are listed, and none of any other job. The outputs of all tiers count as one:
+//! a job is finished for all of them or for none. Outputs of the inputs' tier replace earlier outputs, and all
+//! replace uncovered ones: the downsampled blocks of a raw job add rows to their tiers. A job that read uncovered
+//! parts only proves that no earlier job wrote their rows to a tier, so its outputs replace blocks of all tiers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 
-use crate::block::{BlockEntry, BlockId, PartId, ShardLogRange};
+use crate::block::{BlockEntry, BlockId, PartId, ShardLogRange, TenantSpan};
+use crate::compaction::window::DAY_LEVEL;
 use crate::state::rebuild::log_range_index::LogRangeIndex;
 use crate::state::rebuild::recovery_input::{BucketBlock, JobSource};
 
@@ -278,6 +282,27 @@ impl<'b> JobSelection<'b> {
         }
     }
 
+    /// Returns the tier of a job's inputs: that of a known input, or else the one that its outputs suggest. A
+    /// raw job with downsampled outputs has at least one of each tier, and level 4 has no raw blocks.
+    fn input_tier(&self, token: u64) -> Option<Tier> {
+        let job = &self.jobs[&token];
+        let listed = |input: &BlockId| self.inventory.listed.get(input).map(|block| block.tier);
+        let produced = |input: &BlockId| {
+            let producer = self.jobs.get(self.producers.get(input)?)?;
+            Some(producer.outputs.iter().find(|output| output.id == *input)?.tier)
+        };
+        let inputs = &job.source.inputs.blocks;
+        if let Some(tier) = inputs.iter().find_map(|input| listed(input).or_else(|| produced(input))) {
+            return Some(tier);
+        }
+        let tiers: BTreeSet<Tier> = job.outputs.iter().map(|output| output.tier).collect();
+        let first = *tiers.first()?;
+        let is_tier_merge = tiers.len() == 1
+            && (job.source.outputs.len() < Tier::ALL.len()
+                || job.outputs.iter().any(|output| output.level > DAY_LEVEL));
+        Some(if is_tier_merge { first } else { Tier::Raw })
+    }
+
     /// Takes the parts of merged blocks that outputs of an untraced job probably replaced. The outputs have
     /// rows of the tenant and time, a later token, and all log ranges of such a block. An unlisted block of
     /// several tenants states ranges of the others, too. For it, one common range is enough.
@@ -285,12 +310,16 @@ impl<'b> JobSelection<'b> {
         let listed = self.inventory.listed;
         let is_unlisted_shared =
             |block: &BlockEntry| block.tenants.len() > 1 && !listed.contains_key(&block.id);
+        let Some(tier) = self.input_tier(token) else { return };
         for output in self.jobs[&token].outputs.clone() {
+            let replaces_tier = output.tier == tier;
             for span in &output.tenants {
                 let Some(index) = self.merged.get(&span.tenant) else { continue };
+                let replaces_all = self.jobs[&token].reads_uncovered_parts_only(&span.tenant);
                 let replaced = |block: &&'b BlockEntry| {
                     block.job < Some(token)
-                        && block.tenant_span_between(&span.tenant, span.min_time, span.max_time).is_some()
+                        && (replaces_all || block.is_uncovered() || (replaces_tier && block.tier == tier))
+                        && shares_times(output, block, span)
                         && (is_unlisted_shared(block) || output.covers_log_ranges_of(block))
                 };
                 let ranges: Vec<ShardLogRange> = output.log_ranges().collect();
@@ -314,6 +343,30 @@ impl<'b> JobSelection<'b> {
         queue.extend(self.owners.get(&part));
         self.taken.entry(part.block).or_default().insert(part.tenant, token);
     }
+}
+
+impl JobCandidate<'_> {
+    /// Returns whether all of a tenant's rows were uncovered: the job wrote all of them to the tiers, or it wrote
+    /// uncovered blocks. So no block of an earlier finished job holds them, in no tier.
+    fn reads_uncovered_parts_only(&self, tenant: &TenantId) -> bool {
+        let profiles = |tier: Tier| -> u64 {
+            let outputs = self.outputs.iter().filter(|output| output.tier == tier);
+            outputs.filter_map(|output| output.tenant_span(tenant)).map(|span| span.profiles).sum()
+        };
+        let raw = profiles(Tier::Raw);
+        self.outputs.iter().any(|output| output.is_uncovered())
+            || (raw > 0 && raw == profiles(Tier::FiveMinutes))
+    }
+}
+
+/// Returns whether rows of a tenant in an output and in another block can be of one time. A downsampled row
+/// stands for the times of its bucket, which end at its own.
+fn shares_times(output: &BlockEntry, block: &BlockEntry, span: &TenantSpan) -> bool {
+    let first_time = |tier: Tier, span: &TenantSpan| span.min_time.saturating_sub(tier.bucket_nanos() - 1);
+    let other = block.tenant_span(&span.tenant);
+    other.is_some_and(|other| {
+        other.max_time >= first_time(output.tier, span) && first_time(block.tier, other) <= span.max_time
+    })
 }
 
 impl FinishedJobs {

@@ -68,7 +68,7 @@ pub struct RecoveryInput {
     pub reports: Vec<ShardReport>,
     /// Time of the rebuild.
     pub at: Timestamp,
-    /// Blocks with older ids were removed by retention.
+    /// Retention may have removed blocks with older ids. Follows from the shortest retention of a tier.
     pub retained_since: Timestamp,
 }
 

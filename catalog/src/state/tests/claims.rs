@@ -246,7 +246,7 @@ fn finished_job_forgets_the_failures_of_its_parts() {
 fn removed_block_ends_claims_on_its_parts_without_a_failure() {
     let remove = [
         CatalogCommand::TombstoneBlocks { blocks: vec![BlockId::from_number(2)], tenant: None },
-        CatalogCommand::ExpireBlocks { retention: SECOND, max_percent: None },
+        CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(SECOND), max_percent: None },
     ];
     for command in remove {
         let mut state = filled();

@@ -88,7 +88,8 @@ fn refusal(
     let mut outputs = merged(&inputs, 10..20, true, token);
     let mut dropped = Vec::new();
     change(&mut outputs, &mut dropped);
-    let result = after.apply(NOW, CatalogCommand::FinishJob { token, outputs, dropped });
+    let result =
+        after.apply(NOW, CatalogCommand::FinishJob { token, outputs, dropped, compared: Vec::new() });
     assert_eq!(after, before);
     refused(result)
 }
@@ -189,6 +190,7 @@ fn rows_of_each_tenant_are_conserved() {
         profiles,
         samples: 0,
         sum: 0,
+        is_covered: false,
     };
     let twice = refusal(&state, &|_, rows| rows.push(dropped("b", 1)));
     let expected = CommandError::RowsNotConserved {
@@ -238,14 +240,21 @@ fn dropped_rows_count_as_written_and_a_job_may_drop_all() {
         profiles: 1,
         samples,
         sum: SUM,
+        is_covered: false,
     };
     let duplicate = vec![dropped(DropReason::Duplicate, 2)];
-    let command = CatalogCommand::FinishJob { token: first, outputs, dropped: duplicate };
+    let command =
+        CatalogCommand::FinishJob { token: first, outputs, dropped: duplicate, compared: Vec::new() };
     assert_eq!(state.apply(NOW, command), CommandResult::Changed(3));
     // Retention takes the rest.
     let last = token(&mut state, NOW, parts(&[(10, "a")]));
     let expired = vec![dropped(DropReason::Expired, 2)];
-    let command = CatalogCommand::FinishJob { token: last, outputs: Vec::new(), dropped: expired };
+    let command = CatalogCommand::FinishJob {
+        token: last,
+        outputs: Vec::new(),
+        dropped: expired,
+        compared: Vec::new(),
+    };
     assert_eq!(state.apply(NOW, command), CommandResult::Changed(1));
     assert_eq!(numbers(&state, "a"), [3, 4]);
     assert!(state.tombstones().any(|(id, _)| id.number() == 10));
@@ -317,7 +326,8 @@ fn merge_does_not_restart_the_age_of_its_rows() {
     assert_eq!(output.tenants[0].newest_arrival, begin);
     let output = BlockEntry { id: named(later, 2), ..output };
     assert_eq!(finish(&mut state, token, vec![output]), CommandResult::Changed(2));
-    let overdue = |hours: u32| state.block_ages(begin.plus(HOUR * hours), HOUR * 24).overdue;
+    let overdue =
+        |hours: u32| state.block_ages(begin.plus(HOUR * hours), &RetentionPolicy::uniform(HOUR * 24)).overdue;
     assert_eq!((overdue(24), overdue(25)), (0, 1));
 }
 
@@ -326,7 +336,10 @@ fn merged_block_inherits_the_newest_restoration_of_its_tenants() {
     let mut state = filled();
     let retention = HOUR * 48;
     let expired = NOW.plus(HOUR * 50);
-    state.apply(expired, CatalogCommand::ExpireBlocks { retention, max_percent: None });
+    state.apply(
+        expired,
+        CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(retention), max_percent: None },
+    );
     let restore = |state: &mut CatalogState, at: Timestamp, number: u128| {
         let blocks = vec![BlockId::from_number(number)];
         assert_eq!(state.apply(at, CatalogCommand::RestoreBlocks { blocks }), CommandResult::Changed(1));
@@ -340,8 +353,9 @@ fn merged_block_inherits_the_newest_restoration_of_its_tenants() {
         finish(&mut state, token, merged(&inputs, name..name + 1, false, token)),
         CommandResult::Changed(5)
     ));
-    let overdue =
-        |state: &CatalogState, hours: u32| state.block_ages(NOW.plus(HOUR * hours), retention).overdue;
+    let overdue = |state: &CatalogState, hours: u32| {
+        state.block_ages(NOW.plus(HOUR * hours), &RetentionPolicy::uniform(retention)).overdue
+    };
     assert_eq!((overdue(&state, 51 + 48), overdue(&state, 51 + 49)), (0, 1));
 }
 
@@ -370,9 +384,10 @@ fn job_of_a_thousand_tenants_and_twelve_blocks_fits_into_a_command() {
         profiles: 0,
         samples: 0,
         sum: 0,
+        is_covered: false,
     };
     let dropped = names.iter().map(dropped).collect();
-    let command = CatalogCommand::FinishJob { token, outputs, dropped };
+    let command = CatalogCommand::FinishJob { token, outputs, dropped, compared: Vec::new() };
     assert!(size(&command) < 1 << 20, "{}", size(&command));
     assert_eq!(state.apply(NOW, command), CommandResult::Changed(12_001));
     assert_eq!((state.blocks().count(), state.tombstones().count()), (1, 12));

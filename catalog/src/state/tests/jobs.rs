@@ -41,12 +41,15 @@ fn add_span(all: &mut TenantSpan, span: &TenantSpan) {
     all.newest_arrival = all.newest_arrival.max(span.newest_arrival);
 }
 
-/// Returns an output with these tenants, and the log ranges of the inputs that hold one of them.
+/// Returns an output of the inputs' tier with these tenants, and the log ranges of the inputs that hold one of
+/// them.
 pub(super) fn output(inputs: &[BlockEntry], name: u128, tenants: Vec<TenantSpan>, token: u64) -> BlockEntry {
     let holds = |input: &&BlockEntry| tenants.iter().any(|span| input.tenant_span(&span.tenant).is_some());
     let rows =
         crate::ShardLogRange::join_adjacent(inputs.iter().filter(holds).flat_map(BlockEntry::log_ranges));
     let crate::ShardLogRange { shard, epoch, from, to } = rows[0];
+    let tier = inputs[0].tier;
+    let level = inputs.iter().map(|input| input.level).max().unwrap().max(1);
     BlockEntry {
         id: BlockId::from_number(name),
         shard,
@@ -56,13 +59,35 @@ pub(super) fn output(inputs: &[BlockEntry], name: u128, tenants: Vec<TenantSpan>
         bytes: 1,
         samples: tenants.iter().map(|span| span.samples).sum(),
         lost: 0,
-        level: inputs.iter().map(|input| input.level).max().unwrap().max(1),
+        level,
         additional_ranges: rows[1..].to_vec(),
-        tier: Tier::Raw,
-        is_covered: false,
+        tier,
+        is_covered: tier.is_raw() && level > 1,
         job: Some(token),
         tenants,
     }
+}
+
+/// Raises raw outputs of uncovered inputs to a level from 2 on. Returns them, covered, with a block of each tier
+/// for each of them.
+pub(super) fn covered(outputs: Vec<BlockEntry>, level: u8, tier_names: Range<u128>) -> Vec<BlockEntry> {
+    let raw: Vec<BlockEntry> =
+        outputs.into_iter().map(|output| BlockEntry { level, is_covered: true, ..output }).collect();
+    let tiers = raw.iter().flat_map(|output| Tier::DOWNSAMPLED.map(|tier| (output, tier)));
+    let tiers = tiers.zip(tier_names).map(|((output, tier), name)| downsampled(output, tier, name));
+    let tiers: Vec<BlockEntry> = tiers.collect();
+    raw.into_iter().chain(tiers).collect()
+}
+
+/// Returns a block of a tier with all rows of a raw block.
+pub(super) fn downsampled(raw: &BlockEntry, tier: Tier, name: u128) -> BlockEntry {
+    let to_buckets = |span: &TenantSpan| TenantSpan {
+        min_time: tier.bucket_end(span.min_time),
+        max_time: tier.bucket_end(span.max_time),
+        ..span.clone()
+    };
+    let tenants = raw.tenants.iter().map(to_buckets).collect();
+    BlockEntry { id: BlockId::from_number(name), tier, is_covered: false, tenants, ..raw.clone() }
 }
 
 /// Returns the blocks of a claim, each with the claimed parts only.
@@ -121,7 +146,7 @@ pub(super) fn token(state: &mut CatalogState, at: Timestamp, parts: JobParts) ->
 
 pub(super) fn finish(state: &mut CatalogState, token: u64, outputs: Vec<BlockEntry>) -> CommandResult {
     let at = state.time();
-    state.apply(at, CatalogCommand::FinishJob { token, outputs, dropped: Vec::new() })
+    state.apply(at, CatalogCommand::FinishJob { token, outputs, dropped: Vec::new(), compared: Vec::new() })
 }
 
 /// Claims all parts of some blocks and merges them.

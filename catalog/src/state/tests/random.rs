@@ -130,7 +130,7 @@ impl Drawn {
         if let Some(output) = outputs.first_mut().filter(|_| self.number.is_multiple_of(11)) {
             output.lost += 1;
         }
-        CatalogCommand::FinishJob { token, outputs, dropped: Vec::new() }
+        CatalogCommand::FinishJob { token, outputs, dropped: Vec::new(), compared: Vec::new() }
     }
 
     fn of_jobs(&self, state: &CatalogState) -> CatalogCommand {
@@ -155,7 +155,7 @@ impl Drawn {
     fn remove_by_age(&self, state: &CatalogState) -> CatalogCommand {
         match self.kind {
             69 => CatalogCommand::ExpireBlocks {
-                retention: HOUR,
+                retention: RetentionPolicy::uniform(HOUR),
                 max_percent: (!self.number.is_multiple_of(3)).then_some(50),
             },
             70 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },

@@ -22,7 +22,10 @@ fn filled(count: u64) -> CatalogState {
 }
 
 fn expire(state: &mut CatalogState, at: Timestamp, max_percent: Option<u8>) -> usize {
-    match state.apply(at, CatalogCommand::ExpireBlocks { retention: RETENTION, max_percent }) {
+    match state.apply(
+        at,
+        CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(RETENTION), max_percent },
+    ) {
         CommandResult::Changed(count) => count,
         other => panic!("{other:?}"),
     }
@@ -40,7 +43,7 @@ fn block_expires_when_its_data_and_its_name_are_old() {
             state.apply(begin, CatalogCommand::RegisterBlock { block: entry }),
             CommandResult::Registered(10)
         );
-        state.block_ages(at, retention).overdue
+        state.block_ages(at, &RetentionPolicy::uniform(retention)).overdue
     };
     assert_eq!(overdue(9, begin.plus(DAY), DAY), 0);
     assert_eq!(overdue(9, begin.plus(DAY + Duration::from_millis(2)), DAY), 1);
@@ -63,7 +66,13 @@ fn short_retention_expires_as_fast_as_blocks_come() {
     let mut state = filled(40);
     let retention = HOUR * 8;
     let expire = |state: &mut CatalogState| {
-        state.apply(NOW.plus(DAY), CatalogCommand::ExpireBlocks { retention, max_percent: Some(5) })
+        state.apply(
+            NOW.plus(DAY),
+            CatalogCommand::ExpireBlocks {
+                retention: RetentionPolicy::uniform(retention),
+                max_percent: Some(5),
+            },
+        )
     };
     assert_eq!(expire(&mut state), CommandResult::Changed(10), "a quarter an hour: twice an eighth");
     assert_eq!(expire(&mut state), CommandResult::Changed(0));
@@ -75,7 +84,7 @@ fn expired_block_is_restorable_until_it_is_purged() {
     let late = NOW.plus(RETENTION + DAY);
     let [first, second] = [0, 1].map(BlockId::from_number);
     assert_eq!(expire(&mut state, late, None), 4);
-    assert_eq!(state.block_ages(late, RETENTION).expired.len(), 4);
+    assert_eq!(state.block_ages(late, &RetentionPolicy::uniform(RETENTION)).expired.len(), 4);
     let forgotten = state.apply(late.plus(TOMBSTONE_RETENTION), CatalogCommand::ExpireTombstones);
     assert_eq!(forgotten, CommandResult::Changed(0), "an expired block is never forgotten");
     assert_eq!(
@@ -140,4 +149,165 @@ fn restored_block_is_not_named_as_removed() {
     assert!(state.list_blocks(&TenantId::anonymous(), 0, 99).removed.is_some());
     state.apply(NOW, CatalogCommand::RestoreBlocks { blocks: Vec::new() });
     assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 99).removed, None);
+}
+
+/// Merges block 0 of [`filled`] into covered block 10, and into blocks of the tiers.
+fn cover_first(state: &mut CatalogState, level: u8) {
+    let inputs = jobs::listed(state, &[0]);
+    let token = jobs::token(state, NOW, JobParts::from_entries(&inputs));
+    let outputs = jobs::covered(jobs::merged(&inputs, 10..11, true, token), level, 11..20);
+    assert_eq!(jobs::finish(state, token, outputs), CommandResult::Changed(5));
+}
+
+fn kept_days(raw: u32, five_minutes: u32, one_hour: u32, one_day: u32) -> TierRetention {
+    TierRetention {
+        raw: DAY * raw,
+        five_minutes: DAY * five_minutes,
+        one_hour: DAY * one_hour,
+        one_day: DAY * one_day,
+    }
+}
+
+fn policy(default: TierRetention) -> RetentionPolicy {
+    RetentionPolicy { default, tenants: BTreeMap::new() }
+}
+
+fn listed_tiers(state: &CatalogState) -> Vec<Tier> {
+    state.blocks().map(|block| block.tier).collect()
+}
+
+#[test]
+fn each_tier_expires_by_its_own_retention() {
+    let mut state = filled(1);
+    cover_first(&mut state, 3);
+    let retention = policy(kept_days(7, 30, 90, 0));
+    let mut expire = |days: u32| {
+        let at = NOW.plus(DAY * days + DAY);
+        let command = CatalogCommand::ExpireBlocks { retention: retention.clone(), max_percent: None };
+        state.apply(at, command);
+        listed_tiers(&state)
+    };
+    assert_eq!(expire(6), Tier::ALL);
+    assert_eq!(expire(8), Tier::DOWNSAMPLED);
+    assert_eq!(expire(31), [Tier::OneHour, Tier::OneDay]);
+    assert_eq!(expire(91), [Tier::OneDay]);
+    assert_eq!(expire(4000), [Tier::OneDay], "zero keeps blocks for ever");
+}
+
+#[test]
+fn uncovered_rows_stay_while_a_tier_is_kept_longer() {
+    let mut state = filled(2);
+    let late = NOW.plus(DAY * 8);
+    let report = |state: &CatalogState, retention: TierRetention| {
+        let report = state.block_ages(late, &policy(retention));
+        (report.overdue, report.kept_for_tiers)
+    };
+    assert_eq!(report(&state, kept_days(7, 7, 7, 7)), (2, 0));
+    assert_eq!(report(&state, kept_days(7, 1, 7, 7)), (2, 0));
+    assert_eq!(report(&state, kept_days(7, 7, 8, 7)), (0, 2));
+    assert_eq!(report(&state, kept_days(7, 7, 7, 0)), (0, 2), "a tier is kept for ever");
+    assert_eq!(report(&state, kept_days(0, 0, 0, 0)), (0, 0));
+    let oldest = state.block_ages(late, &policy(kept_days(7, 7, 8, 7))).oldest_kept_for_tiers;
+    assert_eq!(oldest, Some(Timestamp::from_nanos(99)));
+    let retention = policy(kept_days(7, 7, 8, 7));
+    let command = CatalogCommand::ExpireBlocks { retention: retention.clone(), max_percent: None };
+    assert_eq!(state.clone().apply(late, command.clone()), CommandResult::Changed(0));
+    cover_first(&mut state, 3);
+    let expired = state.apply(late, command);
+    assert_eq!(expired, CommandResult::Changed(2), "raw, and the tier of 5 minutes");
+    assert_eq!(state.block_ages(late, &retention).kept_for_tiers, 1);
+}
+
+#[test]
+fn block_is_kept_as_long_as_its_longest_tenant() {
+    let mut state = opened();
+    let shared = BlockEntry { tenants: jobs::spans(&["a", "b"]), samples: 4, ..block(1, 0, 10) };
+    register(&mut state, shared);
+    let with_a = |retention: TierRetention| RetentionPolicy {
+        default: kept_days(7, 7, 7, 7),
+        tenants: [("a".parse().unwrap(), retention)].into(),
+    };
+    let report = |days: u32, retention: TierRetention| {
+        let report = state.block_ages(NOW.plus(DAY * days), &with_a(retention));
+        (report.overdue, report.kept_for_tiers)
+    };
+    assert_eq!(report(8, kept_days(10, 10, 10, 10)), (0, 0));
+    assert_eq!(report(11, kept_days(10, 10, 10, 10)), (1, 0));
+    assert_eq!(report(4000, kept_days(0, 0, 0, 0)), (0, 0));
+    assert_eq!(report(11, kept_days(5, 20, 5, 5)), (0, 1), "its tier of 5 minutes is kept longer");
+}
+
+#[test]
+fn expiration_of_an_older_version_has_one_duration() {
+    let bytes = br#"{"format":2,"time":0,"command":{"expire_blocks":{"retention":{"secs":86400,"nanos":0},"max_percent":5}}}"#;
+    let entry = CatalogLogEntry::decode(bytes).unwrap();
+    let retention = RetentionPolicy::uniform(DAY);
+    assert_eq!(entry.command, CatalogCommand::ExpireBlocks { retention, max_percent: Some(5) });
+    assert_eq!(CatalogLogEntry::decode(&entry.encode()).unwrap(), entry);
+    let mut state = filled(1);
+    assert_eq!(state.apply(NOW.plus(DAY * 2), entry.command), CommandResult::Changed(1));
+}
+
+#[test]
+fn snapshot_of_an_older_version_names_purged_times() {
+    let encoded = String::from_utf8(CatalogState::default().encode()).unwrap();
+    let empty = r#""purged_of_others":{"uncovered":null,"by_tier":{}}"#;
+    let old = encoded.replacen(empty, r#""purged_of_others":{"first":3,"last":7}"#, 1);
+    assert_ne!(old, encoded);
+    let state = CatalogState::decode(old.as_bytes()).unwrap();
+    assert_eq!(removed(&state, &TenantId::anonymous(), 0, 99), Some((3, 7)));
+    let none = encoded.replacen(empty, r#""purged_of_others":null"#, 1);
+    assert_eq!(CatalogState::decode(none.as_bytes()).unwrap(), CatalogState::default());
+}
+
+#[test]
+fn listing_names_the_latest_removed_time_of_each_tier() {
+    let mut state = filled(1);
+    cover_first(&mut state, 3);
+    let tenant = TenantId::anonymous();
+    let end = |tier: Tier| tier.bucket_end(99);
+    let expire = |state: &mut CatalogState, retention: TierRetention| {
+        let retention = policy(retention);
+        state.apply(NOW.plus(DAY * 8), CatalogCommand::ExpireBlocks { retention, max_percent: None });
+    };
+    // The listed range does not matter.
+    let until = |state: &CatalogState| state.list_blocks(&tenant, 5000, 6000).expired_until;
+    assert_eq!(until(&state), BTreeMap::new());
+    expire(&mut state, kept_days(6, 0, 0, 0));
+    assert_eq!(until(&state), [(Tier::Raw, 99)].into());
+    assert_eq!(removed(&state, &tenant, 0, 99), None, "the tiers hold the rows");
+    expire(&mut state, kept_days(6, 6, 6, 0));
+    let finer =
+        [(Tier::Raw, 99), (Tier::FiveMinutes, end(Tier::FiveMinutes)), (Tier::OneHour, end(Tier::OneHour))];
+    assert_eq!(until(&state), finer.into());
+    assert_eq!(removed(&state, &tenant, 0, 99), None);
+    expire(&mut state, kept_days(6, 6, 6, 6));
+    let check = |state: &CatalogState| {
+        assert_eq!(until(state).len(), 4);
+        assert_eq!(until(state)[&Tier::OneDay], end(Tier::OneDay));
+        assert_eq!(removed(state, &tenant, 0, 99), Some((0, 99)), "no tier holds them");
+        assert_eq!(removed(state, &tenant, 100, i64::MAX), None);
+        assert_eq!(state.list_blocks(&"other".parse().unwrap(), 0, 99).expired_until, BTreeMap::new());
+    };
+    check(&state);
+    let blocks = (10..14).map(BlockId::from_number).collect();
+    assert_eq!(state.apply(NOW, CatalogCommand::PurgeBlocks { blocks }), CommandResult::Changed(4));
+    check(&state);
+    check(&CatalogState::decode(&state.encode()).unwrap());
+}
+
+#[test]
+fn purged_times_of_many_tenants_share_one_range_per_tier() {
+    let mut retention = Retention::default();
+    for number in 0..MAX_PURGED_TENANTS + 2 {
+        let tenant: TenantId = format!("t{number:06}").parse().unwrap();
+        let time = number as i64;
+        let tenants = vec![TenantSpan { tenant, min_time: time, max_time: time, ..span() }];
+        let entry = BlockEntry { level: 3, tier: Tier::OneHour, tenants, ..block(1, 0, 1) };
+        retention.record_purged(&entry);
+    }
+    let until = |name: &str| retention.expired_until(&name.parse().unwrap());
+    assert_eq!(until("t000000"), [(Tier::OneHour, 1)].into());
+    assert_eq!(until("t000001"), [(Tier::OneHour, 1)].into());
+    assert_eq!(until("t000002"), [(Tier::OneHour, 2)].into());
 }

@@ -1,17 +1,21 @@
-//! Model of compaction with real rows: each row is in exactly one listed part, or was removed on purpose.
+//! Model of compaction with real rows: each row is in exactly one listed raw part, or was removed on purpose.
+//! Each tier has the rows of covered parts exactly once.
+
+mod merges;
 
 use std::collections::BTreeSet;
 
-use athanor_chassis::Random;
+use athanor_chassis::{Random, Tier};
 
-use super::jobs::{claimed_inputs, output};
+use super::jobs::claimed_inputs;
 use super::*;
-use crate::{DropReason, DroppedRows, PartId};
+use crate::PartId;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const WINDOW: i64 = 10;
 const RETENTION: Duration = Duration::from_secs(3600);
 const SHARDS: [ShardId; 2] = [1, 2];
+/// Number of samples of a raw row.
+const SAMPLES_PER_ROW: u64 = 3;
 
 /// One profile of a log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,8 +59,10 @@ struct Model {
     is_failing: bool,
     /// Rows in the files of each block. Files are never changed.
     files: BTreeMap<PartId, BTreeSet<Row>>,
-    /// Rows that have to be listed.
-    listed: BTreeSet<Row>,
+    /// Raw rows, and rows that each tier adds up, that have to be listed.
+    listed: BTreeMap<Tier, BTreeSet<Row>>,
+    /// Rows that a tier has lost by removals and jobs.
+    lost: BTreeMap<Tier, BTreeSet<Row>>,
     jobs: Vec<Job>,
     seen: BTreeMap<&'static str, usize>,
 }
@@ -75,7 +81,8 @@ impl Model {
             next: 0,
             is_failing: seed.is_multiple_of(4),
             files: BTreeMap::new(),
-            listed: BTreeSet::new(),
+            listed: Tier::ALL.map(|tier| (tier, BTreeSet::new())).into(),
+            lost: Tier::ALL.map(|tier| (tier, BTreeSet::new())).into(),
             jobs: Vec::new(),
             seen: BTreeMap::new(),
         }
@@ -98,10 +105,11 @@ impl Model {
         time.millis() / 60_000
     }
 
-    /// Writes a block's rows to its files and returns the spans.
+    /// Writes a block's rows to its files and returns the spans. Rows of a tier add up the samples of a raw row.
     fn write(
         &mut self,
         id: BlockId,
+        tier: Tier,
         rows: &BTreeSet<Row>,
         newest: impl Fn(&TenantId) -> Timestamp,
     ) -> Vec<TenantSpan> {
@@ -111,12 +119,13 @@ impl Model {
         }
         let mut spans = Vec::new();
         for (tenant, rows) in by_tenant {
-            let times = rows.iter().map(|row| row.time);
+            let times = rows.iter().map(|row| tier.bucket_end(row.time));
+            let samples = if tier.is_raw() { SAMPLES_PER_ROW } else { 1 };
             spans.push(TenantSpan {
                 min_time: times.clone().min().unwrap(),
                 max_time: times.max().unwrap(),
                 profiles: rows.len() as u64,
-                samples: rows.len() as u64 * 3,
+                samples: rows.len() as u64 * samples,
                 sum: Some(rows.iter().map(|row| row.value()).fold(0, u64::wrapping_add)),
                 newest_arrival: newest(&tenant),
                 tenant: tenant.clone(),
@@ -124,6 +133,17 @@ impl Model {
             self.files.insert(PartId { block: id, tenant }, rows);
         }
         spans
+    }
+
+    /// Returns the rows that have to be listed in a tier.
+    fn rows_of(&mut self, tier: Tier) -> &mut BTreeSet<Row> {
+        self.listed.get_mut(&tier).unwrap()
+    }
+
+    /// Removes rows from a tier.
+    fn lose(&mut self, tier: Tier, rows: &BTreeSet<Row>) {
+        self.rows_of(tier).retain(|row| !rows.contains(row));
+        self.lost.get_mut(&tier).unwrap().extend(rows);
     }
 
     fn register(&mut self) {
@@ -141,17 +161,21 @@ impl Model {
             }
         }
         let id = self.next_id();
-        let tenants = self.write(id, &rows, |_| Timestamp::UNIX_EPOCH);
+        let tenants = self.write(id, Tier::Raw, &rows, |_| Timestamp::UNIX_EPOCH);
         let samples = tenants.iter().map(|span| span.samples).sum();
         let block = BlockEntry { id, shard, samples, tenants, lost: self.below(2), ..block(0, from, to) };
         let result = self.state.apply(self.now, CatalogCommand::RegisterBlock { block });
         assert_eq!(result, CommandResult::Registered(to));
-        self.listed.extend(rows);
+        self.rows_of(Tier::Raw).extend(rows);
     }
 
-    /// Claims all tenants or one tenant of up to four blocks.
+    /// Claims all tenants or one tenant of up to four blocks, most of the time of one tier.
     fn claim(&mut self) {
-        let all: Vec<&BlockEntry> = self.state.blocks().collect();
+        let tiers = if self.is_failing { 3 } else { 6 };
+        let tier = Tier::ALL[self.below(tiers).saturating_sub(2) as usize];
+        let is_mixed = self.below(20) == 0;
+        let all = self.state.blocks().filter(|block| is_mixed || block.tier == tier);
+        let all: Vec<&BlockEntry> = all.collect();
         let start = self.below(all.len() as u64) as usize;
         let chosen: Vec<&BlockEntry> = all.into_iter().skip(start).take(1 + self.below(4) as usize).collect();
         let tenant = (self.below(3) > 0).then(|| tenant_id(self.below(3) as usize));
@@ -162,6 +186,9 @@ impl Model {
         let running = self.state.compaction.claims.values().filter(|claim| claim.is_running(self.now));
         let is_taken = running.clone().any(|claim| claim.parts.first_shared_part(&parts).is_some());
         let is_retry = running.clone().any(|claim| claim.worker == worker && claim.parts == parts);
+        let of_job = |block: &&BlockEntry| parts.blocks.contains(&block.id);
+        let tiers: BTreeSet<Tier> = self.state.blocks().filter(of_job).map(|block| block.tier).collect();
+        let is_mixed = tiers.len() > 1;
         let is_quarantined = parts.iter().any(|part| self.state.compaction.is_quarantined(&part));
         let command = CatalogCommand::ClaimParts { worker, parts: parts.clone() };
         let expected = match self.state.apply(self.now, command) {
@@ -169,7 +196,7 @@ impl Model {
                 let inputs = claimed_inputs(&self.state, &parts);
                 self.jobs.push(Job { token, worker, inputs, sent: None });
                 self.count(if is_retry { "claim retried" } else { "claimed" });
-                !is_quarantined && (!is_taken || is_retry)
+                !is_mixed && !is_quarantined && (!is_taken || is_retry)
             }
             CommandResult::FailureLimit(_) => {
                 self.count("failure limit");
@@ -181,49 +208,13 @@ impl Model {
                 is_quarantined
             }
             CommandResult::Refused(CommandError::InvalidJobParts { seen }) => seen == 0,
+            CommandResult::Refused(CommandError::MixedTiers { .. }) => {
+                self.count("mixed tiers");
+                is_mixed
+            }
             other => panic!("{other:?}"),
         };
         assert!(expected);
-    }
-
-    /// Merges the inputs of a job by windows, and drops a few rows as duplicates.
-    fn merge(&mut self, job: &Job) -> CatalogCommand {
-        let own: BTreeMap<TenantId, Timestamp> = newest_arrivals(&job.inputs);
-        let mut windows: BTreeMap<(i64, usize), BTreeSet<Row>> = BTreeMap::new();
-        let mut dropped: BTreeMap<TenantId, DroppedRows> = BTreeMap::new();
-        let is_apart = self.below(2) == 0 || job.inputs.iter().any(|input| input.level > 1);
-        let drops = self.below(3) == 0;
-        for part in JobParts::from_entries(&job.inputs).iter() {
-            for row in self.files[&part].clone() {
-                if drops && self.below(5) == 0 {
-                    let tenant = part.tenant.clone();
-                    let none = DroppedRows {
-                        tenant,
-                        reason: DropReason::Duplicate,
-                        profiles: 0,
-                        samples: 0,
-                        sum: 0,
-                    };
-                    let rows = dropped.entry(part.tenant.clone()).or_insert(none);
-                    rows.profiles += 1;
-                    rows.samples += 3;
-                    rows.sum = rows.sum.wrapping_add(row.value());
-                    continue;
-                }
-                let window = (row.time - 1).div_euclid(WINDOW);
-                let group = if is_apart { row.tenant } else { 0 };
-                windows.entry((window, group)).or_default().insert(row);
-            }
-        }
-        let level = if is_apart { 3 } else { 1 };
-        let mut outputs = Vec::new();
-        for rows in windows.into_values() {
-            let id = self.next_id();
-            let spans = self.write(id, &rows, |tenant| own[tenant]);
-            let output = output(&job.inputs, id.number(), spans, job.token);
-            outputs.push(BlockEntry { level: output.level.max(level), ..output });
-        }
-        CatalogCommand::FinishJob { token: job.token, outputs, dropped: dropped.into_values().collect() }
     }
 
     /// Returns the position of some job: a newer one most of the time.
@@ -247,7 +238,7 @@ impl Model {
         };
         let before = self.state.clone();
         if self.below(4) == 0 {
-            let corrupted = self.corrupt(command.clone());
+            let corrupted = self.corrupt(&job, command.clone());
             let result = self.state.apply(self.now, corrupted);
             assert!(is_done || matches!(result, CommandResult::Refused(_)), "{result:?}");
             assert_eq!(self.state.revision, before.revision);
@@ -260,10 +251,17 @@ impl Model {
             }
             CommandResult::Changed(_) => {
                 assert!(is_open && !is_done);
-                self.drop_duplicates(&job, &command);
+                assert_eq!(find_uncompared(&before, &job, &command), None);
+                self.swap_rows(&job, &command);
+                self.count(describe(&job, &command));
                 self.count("finished");
                 let lease = before.compaction.claims[&job.token].is_running(self.now);
                 self.count(if lease { "finished in time" } else { "finished late" });
+            }
+            CommandResult::NotCompared(block) => {
+                assert!(is_open && !is_done);
+                assert_eq!(find_uncompared(&before, &job, &command), Some(block));
+                self.count("not compared");
             }
             CommandResult::Refused(CommandError::ClaimEnded { .. }) => {
                 assert!(!is_open && !is_done);
@@ -278,38 +276,25 @@ impl Model {
         self.jobs[position].sent = Some(command);
     }
 
-    /// Changes one count of one output, or leaves an output out.
-    fn corrupt(&self, command: CatalogCommand) -> CatalogCommand {
-        let CatalogCommand::FinishJob { token, mut outputs, mut dropped } = command else { return command };
-        let choice = self.below(outputs.len() as u64) as usize;
-        let Some(output) = outputs.get_mut(choice) else {
-            dropped.iter_mut().for_each(|rows| rows.profiles += 1);
-            return CatalogCommand::FinishJob { token, outputs, dropped };
-        };
-        let span = &mut output.tenants[0];
-        match self.below(6) {
-            0 => span.profiles += 1,
-            1 => span.sum = span.sum.map(|sum| sum.wrapping_sub(1)),
-            2 => {
-                span.samples += 1;
-                output.samples += 1;
-            }
-            3 => span.newest_arrival = span.newest_arrival.plus(MINUTE),
-            4 => output.job = Some(token + 1),
-            _ => drop(outputs.remove(choice)),
-        }
-        CatalogCommand::FinishJob { token, outputs, dropped }
-    }
-
-    /// Removes the dropped rows of a finished job from the rows that have to be listed.
-    fn drop_duplicates(&mut self, job: &Job, command: &CatalogCommand) {
+    /// Moves the rows of a finished job from its inputs to its outputs. Dropped rows are lost.
+    fn swap_rows(&mut self, job: &Job, command: &CatalogCommand) {
         let CatalogCommand::FinishJob { outputs, .. } = command else { return };
+        let tier = job.inputs[0].tier;
+        let mut dropped = BTreeSet::new();
         for part in JobParts::from_entries(&job.inputs).iter() {
-            self.listed.retain(|row| !self.files[&part].contains(row));
+            dropped.extend(self.files[&part].clone());
         }
-        for part in JobParts::from_entries(outputs).iter() {
-            self.listed.extend(&self.files[&part]);
+        self.rows_of(tier).retain(|row| !dropped.contains(row));
+        for output in outputs {
+            for part in JobParts::from_entries([output]).iter() {
+                let rows = self.files[&part].clone();
+                if output.tier == tier {
+                    dropped.retain(|row| !rows.contains(row));
+                }
+                self.rows_of(output.tier).extend(rows);
+            }
         }
+        self.lose(tier, &dropped);
     }
 
     /// Removes, restores or purges blocks.
@@ -317,21 +302,26 @@ impl Model {
         let before = self.parts();
         let some: Vec<BlockId> = self.state.blocks().map(|block| block.id).collect();
         let chosen = some.get(self.below(some.len() as u64 + 1) as usize).copied();
-        let expired = self.state.block_ages(self.now, RETENTION).expired.into_keys();
+        let expired =
+            self.state.block_ages(self.now, &RetentionPolicy::uniform(RETENTION)).expired.into_keys();
         let command = match self.below(7) {
             0 => CatalogCommand::TombstoneBlocks { blocks: chosen.into_iter().collect(), tenant: None },
             1 => CatalogCommand::PurgeBlocks { blocks: expired.take(1).collect() },
             2..=4 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
-            _ => CatalogCommand::ExpireBlocks { retention: RETENTION, max_percent: None },
+            _ => CatalogCommand::ExpireBlocks {
+                retention: RetentionPolicy::uniform(RETENTION),
+                max_percent: None,
+            },
         };
         self.state.apply(self.now, command);
         let after = self.parts();
-        for part in before.difference(&after) {
-            self.listed.retain(|row| !self.files[part].contains(row));
+        for (part, tier) in before.difference(&after) {
+            self.lose(*tier, &self.files[part].clone());
             *self.seen.entry("removed").or_default() += 1;
         }
-        for part in after.difference(&before) {
-            self.listed.extend(&self.files[part]);
+        for (part, tier) in after.difference(&before) {
+            let rows = self.files[part].clone();
+            self.rows_of(*tier).extend(rows);
             *self.seen.entry("restored").or_default() += 1;
         }
     }
@@ -353,28 +343,48 @@ impl Model {
         self.state.apply(self.now, command);
     }
 
-    fn parts(&self) -> BTreeSet<PartId> {
-        JobParts::from_entries(self.state.blocks()).iter().collect()
+    /// Returns the listed parts with their tiers.
+    fn parts(&self) -> BTreeSet<(PartId, Tier)> {
+        let of_block = |block: &BlockEntry| {
+            let parts: Vec<PartId> = JobParts::from_entries([block]).iter().collect();
+            let tier = block.tier;
+            parts.into_iter().map(move |part| (part, tier))
+        };
+        self.state.blocks().flat_map(of_block).collect()
     }
 
-    /// Checks that each row is listed once, and that no part looks younger or older than its rows.
+    /// Checks that each row is listed once per tier, that the tiers hold the rows of covered parts and of no
+    /// other ones, and that no part looks younger or older than its rows.
     fn check(&self) {
         self.state.check().unwrap();
-        let mut rows = BTreeSet::new();
+        let mut listed: BTreeMap<Tier, BTreeSet<Row>> = Tier::ALL.map(|tier| (tier, BTreeSet::new())).into();
         for block in self.state.blocks() {
             for span in &block.tenants {
                 let part = PartId { block: block.id, tenant: span.tenant.clone() };
                 for row in &self.files[&part] {
-                    assert!(rows.insert(*row), "{row:?} is listed more than once");
+                    let is_first = listed.get_mut(&block.tier).unwrap().insert(*row);
+                    assert!(is_first, "{row:?} is listed more than once in tier {}", block.tier);
+                    self.check_coverage(block, *row);
                     assert!(block.log_ranges().any(|rows| rows.shard == row.shard
                         && rows.from < row.index
                         && row.index <= rows.to));
                     assert!(Self::minutes(block.newest_arrival(span)) >= row.arrival);
-                    assert!((span.min_time..=span.max_time).contains(&row.time));
+                    let time = block.tier.bucket_end(row.time);
+                    assert!((span.min_time..=span.max_time).contains(&time));
                 }
             }
         }
-        assert_eq!(rows, self.listed);
+        assert_eq!(listed, self.listed);
+    }
+
+    /// Checks that the tiers hold a raw row if its block is covered, and do not hold it otherwise.
+    fn check_coverage(&self, block: &BlockEntry, row: Row) {
+        for tier in Tier::DOWNSAMPLED.into_iter().filter(|_| block.tier.is_raw()) {
+            let is_held = self.listed[&tier].contains(&row);
+            let was_held = is_held || self.lost[&tier].contains(&row);
+            let is_valid = if block.is_covered { was_held } else { !was_held };
+            assert!(is_valid, "{row:?} of block {} in tier {tier}: {is_held}", block.id);
+        }
     }
 
     fn step(&mut self) {
@@ -389,6 +399,36 @@ impl Model {
             _ => self.now = self.now.plus(Duration::from_secs(45)),
         }
         self.check();
+    }
+}
+
+/// Returns the first covered block that may hold rows of a job's covered outputs, is no input, and was not
+/// compared with them.
+fn find_uncompared(state: &CatalogState, job: &Job, command: &CatalogCommand) -> Option<BlockId> {
+    let CatalogCommand::FinishJob { outputs, compared, .. } = command else { return None };
+    let inputs: Vec<BlockId> = job.inputs.iter().map(|input| input.id).collect();
+    let covered = || outputs.iter().filter(|output| output.is_covered).flat_map(|output| &output.tenants);
+    covered().find_map(|span| {
+        let is_open = |block: &&BlockEntry| {
+            let known = block.tenant_span_between(&span.tenant, span.min_time, span.max_time);
+            let is_named = inputs.contains(&block.id) || compared.contains(&block.id);
+            block.is_covered && known.is_some() && !is_named
+        };
+        state.blocks().find(is_open).map(|block| block.id)
+    })
+}
+
+/// Returns the kind of a finished job.
+fn describe(job: &Job, command: &CatalogCommand) -> &'static str {
+    let CatalogCommand::FinishJob { outputs, .. } = command else { return "no finish" };
+    let is_final = outputs.iter().any(|output| output.is_covered);
+    let has_covered = job.inputs.iter().any(|input| input.is_covered);
+    let has_uncovered = job.inputs.iter().any(BlockEntry::is_uncovered);
+    match (job.inputs[0].tier.is_raw(), is_final) {
+        (false, _) => "tier merged",
+        (true, false) => "raw merged",
+        (true, true) if has_covered && has_uncovered => "late rows covered",
+        (true, true) => "covered",
     }
 }
 
@@ -436,6 +476,12 @@ fn each_row_is_in_one_listed_part_whatever_workers_do() {
         "refused",
         "removed",
         "restored",
+        "mixed tiers",
+        "raw merged",
+        "covered",
+        "late rows covered",
+        "tier merged",
+        "not compared",
     ];
     for event in events {
         assert!(seen.get(event).is_some_and(|count| *count > 5), "{event}: {seen:?}");

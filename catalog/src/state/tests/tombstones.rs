@@ -36,7 +36,10 @@ fn objects_of_a_restorable_block_are_not_recorded_as_removed() {
     let mut state = filled();
     let late = NOW.plus(Duration::from_secs(10));
     let retention = Duration::from_secs(5);
-    state.apply(late, CatalogCommand::ExpireBlocks { retention, max_percent: None });
+    state.apply(
+        late,
+        CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(retention), max_percent: None },
+    );
     assert_eq!(removed(&mut state, late, &[1]), CommandResult::Changed(0));
     state.apply(late, CatalogCommand::PurgeBlocks { blocks: vec![BlockId::from_number(1)] });
     assert_eq!(removed(&mut state, late, &[1]), CommandResult::Changed(1));
@@ -49,8 +52,7 @@ fn tombstone_names_the_folder_and_the_flushed_range_of_its_block() {
     let inputs = claimed_inputs(&state, &job);
     let token = token(&mut state, NOW, job);
     let outputs = merged(&inputs, 10..11, false, token);
-    let outputs = outputs.into_iter().map(|output| BlockEntry { level: 2, ..output }).collect();
-    finish(&mut state, token, outputs);
+    finish(&mut state, token, covered(outputs, 2, 11..20));
     merge(&mut state, &[1, 2], 20..21, false);
     merge(&mut state, &[10], 30..31, false);
     let owner: TenantId = "orphan".parse().unwrap();

@@ -21,7 +21,7 @@ impl Cluster {
             |span: &TenantSpan| TenantSpan { newest_arrival: input.newest_arrival(span), ..span.clone() };
         let tenants = input.tenants.iter().map(merged_span).collect();
         let output = BlockEntry { id, level: 1, job: Some(token), tenants, ..input.clone() };
-        self.catalog.finish_job(token, vec![output], Vec::new()).await.unwrap();
+        self.catalog.finish_job(token, vec![output], Vec::new(), Vec::new()).await.unwrap();
         id
     }
 

@@ -9,7 +9,9 @@ use athanor_block::{
     Block, BlockFolder, BlockOrigin, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES,
     write_from_memory,
 };
-use athanor_catalog::{BlockEntry, BlockId, Catalog, CatalogCommand, InMemoryCatalog};
+use athanor_catalog::{
+    BlockEntry, BlockId, Catalog, CatalogCommand, InMemoryCatalog, RetentionPolicy, TierRetention,
+};
 use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{Clock, ComputePool, Random, TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
@@ -22,17 +24,18 @@ use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
 
-use super::queries::{Expectation, compare_random_query};
+use super::queries::{Expectation, ExpectedProfile, compare_random_query};
 
 pub const SECOND: i64 = 1_000_000_000;
 pub const MINUTE: i64 = 60 * SECOND;
 const CLUSTER: u128 = 7;
 const NODE: NodeId = 1;
 const SLOTS: u32 = 3;
-/// Age at which blocks expire.
+/// Age at which raw blocks expire.
 const RETENTION: Duration = Duration::from_secs(3 * 86_400);
-/// Largest delay of expiration after the retention: a window of a day, arrivals a day apart, and an hour.
-const MAX_EXPIRATION_DELAY: Duration = Duration::from_secs(2 * 86_400 + 3_600);
+/// Limit of the age of a profile that is sent once more. Profiles are merged and covered before their copies could
+/// arrive after the removal of their raw rows.
+const MAX_COPY_AGE_NANOS: i64 = 12 * 3_600 * SECOND;
 /// Tenants. Profiles of the first one are sent again under other label rules at times.
 pub const TENANTS: [&str; 2] = ["acme", "globex"];
 
@@ -68,8 +71,11 @@ pub struct History {
     catalog: Arc<InMemoryCatalog>,
     /// Copies that no block holds yet, by slot.
     pending: Vec<Vec<SentProfile>>,
-    /// All profiles in listed blocks, first copies only.
+    /// All profiles in listed blocks, of any tier, first copies only.
     flushed: BTreeMap<ProfileKey, SentProfile>,
+    /// Profiles that the downsampled tiers hold.
+    covered: BTreeSet<ProfileKey>,
+    retention: RetentionPolicy,
     next_id: u128,
     written: Arc<AtomicU64>,
     events: BTreeMap<&'static str, u64>,
@@ -82,6 +88,16 @@ impl History {
         let store = Store::open(&StorageConfig { memory: true, ..StorageConfig::default() }, deps).unwrap();
         let catalog = Arc::new(InMemoryCatalog::new(clock.clone()));
         catalog.open_slots(SLOTS, NODE).await.unwrap();
+        let longer = |factor: u32| RETENTION * (factor * random.next_below(2) as u32);
+        let retention = RetentionPolicy {
+            default: TierRetention {
+                raw: RETENTION,
+                five_minutes: longer(2),
+                one_hour: longer(3),
+                one_day: Duration::ZERO,
+            },
+            tenants: BTreeMap::new(),
+        };
         Self {
             random,
             hand,
@@ -90,6 +106,8 @@ impl History {
             catalog,
             pending: vec![Vec::new(); SLOTS as usize],
             flushed: BTreeMap::new(),
+            covered: BTreeSet::new(),
+            retention,
             next_id: 1,
             written: Arc::default(),
             events: BTreeMap::new(),
@@ -106,7 +124,7 @@ impl History {
 
     /// Does one random step.
     pub async fn step(&mut self) {
-        match self.draw(12) {
+        match self.draw(13) {
             0..=3 => {
                 for _ in 0..1 + self.draw(12) {
                     self.push();
@@ -117,11 +135,40 @@ impl History {
                 self.push_duplicates();
                 self.flush_some().await;
             }
-            5..=6 => self.run_planned_jobs().await,
+            5..=6 => {
+                self.run_planned_jobs().await;
+            }
             7..=8 => self.run_random_job().await,
             9 => self.hand.advance(Duration::from_secs(60 + self.draw(1_800))),
-            10 => self.hand.advance(Duration::from_secs(3_600 * (1 + self.draw(30)))),
-            _ => self.expire_blocks().await,
+            10 => {
+                self.flush_all().await;
+                self.hand.advance(Duration::from_secs(3_600 * (1 + self.draw(30))));
+            }
+            11 => self.pass_days().await,
+            _ => {
+                self.compact_all().await;
+                self.expire_blocks().await;
+            }
+        }
+    }
+
+    /// Lets days pass in which compaction keeps up, then expires blocks.
+    async fn pass_days(&mut self) {
+        self.flush_all().await;
+        for _ in 0..1 + self.draw(3) {
+            self.hand.advance(Duration::from_secs(86_400));
+            self.compact_all().await;
+        }
+        self.expire_blocks().await;
+    }
+
+    /// Runs jobs of the real planner until it has none. Copies are then merged before the raw rows of their first
+    /// copies expire.
+    async fn compact_all(&mut self) {
+        let mut rounds = 0;
+        while self.run_planned_jobs().await {
+            rounds += 1;
+            assert!(rounds < 1_000, "the planner does not come to an end");
         }
     }
 
@@ -172,12 +219,13 @@ impl History {
     /// Sends some profiles once more, to any slot. Those of the first tenant may get other labels.
     fn push_duplicates(&mut self) {
         for _ in 0..1 + self.draw(4) {
-            let count = self.flushed.len() as u64;
-            if count == 0 {
+            let now = self.clock.wall().nanos();
+            let is_recent = |sent: &&SentProfile| now.saturating_sub(sent.time) <= MAX_COPY_AGE_NANOS;
+            let recent: Vec<&SentProfile> = self.flushed.values().filter(is_recent).collect();
+            if recent.is_empty() {
                 return;
             }
-            let place = self.draw(count) as usize;
-            let mut copy = self.flushed.values().nth(place).unwrap().clone();
+            let mut copy = recent[self.draw(recent.len() as u64) as usize].clone();
             copy.arrival = self.clock.wall();
             if copy.tenant == 0 && self.draw(2) == 0 {
                 copy.labels.set("rules", "1");
@@ -185,6 +233,14 @@ impl History {
             }
             let slot = self.draw(u64::from(SLOTS)) as usize;
             self.pending[slot].push(copy);
+        }
+    }
+
+    async fn flush_all(&mut self) {
+        for slot in 0..SLOTS {
+            if !self.pending[slot as usize].is_empty() {
+                self.flush(slot).await;
+            }
         }
     }
 
@@ -249,18 +305,23 @@ impl History {
         }
     }
 
-    /// Runs jobs of the real planner.
-    async fn run_planned_jobs(&mut self) {
+    /// Runs jobs of the real planner. Returns whether there may be more.
+    async fn run_planned_jobs(&mut self) -> bool {
         let catalog = Arc::clone(&self.catalog) as Arc<dyn Catalog>;
         let compactor = Compactor::new(CompactorConfig::default(), self.compactor_deps(catalog));
+        let mut has_more = true;
         for _ in 0..1 + self.draw(8) {
             match compactor.run_once().await.unwrap() {
                 JobOutcome::Finished => self.count("jobs of the planner"),
-                JobOutcome::Idle => break,
+                JobOutcome::Idle => {
+                    has_more = false;
+                    break;
+                }
                 other => panic!("{other:?}"),
             }
         }
         self.record_outputs(&compactor).await;
+        has_more
     }
 
     async fn record_outputs(&mut self, compactor: &Compactor) {
@@ -268,13 +329,16 @@ impl History {
             self.count("duplicates dropped");
         }
         for block in self.catalog.blocks().await.unwrap() {
-            match block.level {
-                1 => self.count("blocks of ten minutes"),
-                2 => self.count("blocks of an hour"),
-                3 => self.count("blocks of a day"),
+            match (block.tier, block.level) {
+                (Tier::Raw, 1) => self.count("blocks of ten minutes"),
+                (Tier::Raw, 2) => self.count("blocks of an hour"),
+                (Tier::Raw, 3) => self.count("blocks of a day"),
+                (Tier::FiveMinutes, 3) => self.count("days of the tier of 5 minutes"),
+                (_, 4) => self.count("30 days of a coarse tier"),
                 _ => {}
             }
         }
+        self.record_covered().await;
     }
 
     async fn run_random_job(&mut self) {
@@ -296,31 +360,52 @@ impl History {
         }
     }
 
+    /// Records the profiles in covered raw blocks, which the tiers hold as well.
+    async fn record_covered(&mut self) {
+        let listed = self.catalog.blocks().await.unwrap();
+        let covered: Vec<BlockEntry> = listed.into_iter().filter(|block| block.is_covered).collect();
+        let ids = self.listed_ids(&covered).await;
+        self.covered.extend(ids);
+    }
+
     /// Expires blocks past their retention. The profiles in them are gone, and no others.
     async fn expire_blocks(&mut self) {
-        let before = self.catalog.blocks().await.unwrap().len();
-        let command = CatalogCommand::ExpireBlocks { retention: RETENTION, max_percent: None };
+        self.record_covered().await;
+        let before = self.catalog.blocks().await.unwrap();
+        let count_raw = |blocks: &[BlockEntry]| blocks.iter().filter(|block| block.tier.is_raw()).count();
+        let retention = self.retention.clone();
+        let command = CatalogCommand::ExpireBlocks { retention, max_percent: None };
         self.catalog.apply_command(command).await.unwrap();
         let listed = self.catalog.blocks().await.unwrap();
-        if listed.len() < before {
+        if count_raw(&listed) < count_raw(&before) {
             self.count("expired blocks");
+        } else if listed.len() < before.len() {
+            self.count("expired blocks of a tier");
         }
-        let kept = self.listed_ids(&listed).await;
+        let raw = |is_covered: bool| {
+            let is_of = move |block: &&BlockEntry| block.tier.is_raw() && block.is_covered == is_covered;
+            listed.iter().filter(is_of).cloned().collect::<Vec<_>>()
+        };
+        let (covered, uncovered) = (raw(true), raw(false));
+        let kept = self.listed_ids(&covered).await;
+        let uncovered = self.listed_ids(&uncovered).await;
         let now = self.clock.wall();
+        for block in &covered {
+            assert!(now.since(block.newest_time()) <= RETENTION, "{block:?} is still listed");
+        }
         for (key, sent) in &self.flushed {
             let newest = sent.arrival.max(Timestamp::from_nanos(sent.time));
             let age = now.since(newest);
-            assert!(age > RETENTION || kept.contains(key), "profile of age {age:?} is gone");
-            let is_far = sent.time.abs_diff(sent.arrival.nanos()) > 86_400 * SECOND as u64;
-            assert!(
-                is_far || age <= RETENTION + MAX_EXPIRATION_DELAY || !kept.contains(key),
-                "profile of age {age:?} is still listed"
-            );
+            let is_listed = kept.contains(key) || uncovered.contains(key);
+            assert!(age > RETENTION || is_listed, "profile of age {age:?} is gone");
+            assert!(self.covered.contains(key) || is_listed, "profile expired before the tiers held it");
         }
-        self.flushed.retain(|key, _| kept.contains(key));
+        // The coarsest tier is kept for ever.
+        let covered = &self.covered;
+        self.flushed.retain(|key, _| covered.contains(key) || uncovered.contains(key));
     }
 
-    /// Returns the profiles in listed parts.
+    /// Returns the profiles in the parts of raw blocks.
     async fn listed_ids(&self, listed: &[BlockEntry]) -> BTreeSet<ProfileKey> {
         let mut ids = BTreeSet::new();
         for entry in listed {
@@ -355,21 +440,30 @@ impl History {
             for entry in &listing.blocks {
                 blocks.push((entry.clone(), self.open_block(entry).await));
             }
-            let profiles: Vec<&SentProfile> =
-                self.flushed.values().filter(|sent| sent.tenant == tenant).collect();
-            let expectation = Expectation { tenant, profiles, now: self.clock.wall().nanos() };
-            compare_random_query(&self.random, &expectation, &blocks)?;
+            let raw: Vec<BlockEntry> =
+                listing.blocks.iter().filter(|block| block.tier.is_raw()).cloned().collect();
+            let listed = self.listed_ids(&raw).await;
+            let of_tenant = self.flushed.iter().filter(|((of, _), _)| *of == tenant);
+            let profiles = of_tenant.map(|(key, sent)| ExpectedProfile {
+                sent,
+                is_covered: self.covered.contains(key),
+                is_raw_listed: listed.contains(key),
+            });
+            let expectation = Expectation {
+                tenant,
+                profiles: profiles.collect(),
+                now: self.clock.wall().nanos(),
+                expired_until: listing.expired_until.clone(),
+            };
+            let event = compare_random_query(&self.random, &expectation, &blocks)?;
+            self.count(event);
         }
         Ok(())
     }
 
     /// Merges all that can be merged, and compares once more. Returns the events.
     pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
-        for slot in 0..SLOTS {
-            if !self.pending[slot as usize].is_empty() {
-                self.flush(slot).await;
-            }
-        }
+        self.flush_all().await;
         self.hand.advance(Duration::from_secs(2 * 86_400));
         let catalog = Arc::clone(&self.catalog) as Arc<dyn Catalog>;
         let compactor = Compactor::new(CompactorConfig::default(), self.compactor_deps(catalog));
@@ -382,6 +476,11 @@ impl History {
         let listed = self.catalog.blocks().await.unwrap();
         let flushed = listed.iter().filter(|block| block.level == 0).count();
         assert_eq!(flushed, 0, "flushed blocks are left after two days");
+        let now = self.clock.wall().nanos();
+        let is_open =
+            |block: &&BlockEntry| block.tier.is_raw() && !block.is_covered && block.max_time() <= now;
+        let open: Vec<&BlockEntry> = listed.iter().filter(is_open).collect();
+        assert!(open.is_empty(), "not covered after two days: {open:?}");
         for _ in 0..4 {
             self.compare_some().await.unwrap();
         }

@@ -39,8 +39,11 @@ async fn impact_of(
     let selection = ProfileSelection { time, ..of_type };
     let sizes = estimate_cost(executor, reader, selection).await?;
     let warnings = reader.warnings();
+    let resolution = reader.resolution().unwrap_or_default().to_string();
     // A union of many series takes a while.
-    executor.render_on_pool(reader, move || AnalyzeQueryResponse { warnings, ..impact(sizes) }).await
+    executor
+        .render_on_pool(reader, move || AnalyzeQueryResponse { warnings, resolution, ..impact(sizes) })
+        .await
 }
 
 fn impact(QueryCost { heads, blocks }: QueryCost) -> AnalyzeQueryResponse {

@@ -2,6 +2,7 @@
 
 use athanor_proto::google::v1::{Function, Label, Line, Location, Mapping, Profile, Sample};
 use athanor_proto::querier::v1::{FunctionStats, Level, Sandwich, SelectMergeStacktracesResponse};
+use athanor_query::ResultResolution;
 use bytes::Bytes;
 use prost::Message;
 
@@ -20,6 +21,8 @@ pub struct AsyncQueryReport {
     pub progress: AsyncQueryProgress,
     /// Warnings about data that the result lacks.
     pub warnings: Vec<String>,
+    /// Resolution of the data behind the result.
+    pub resolution: ResultResolution,
 }
 
 /// State of an async query for its client.

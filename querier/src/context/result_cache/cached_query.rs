@@ -142,7 +142,8 @@ async fn store_result<A: CacheableResult + Send + Sync + 'static>(
     let kept_as = is_kept.then_some(key);
     let held = reader.held_bytes();
     let room = executor.response_budget_for(reader);
-    let of = PendingInsert { kept_as, is_awaited, made, held, warnings, room };
+    let resolution = reader.resolution();
+    let of = PendingInsert { kept_as, is_awaited, made, resolution, held, warnings, room };
     let answers = Arc::clone(&executor.answers);
     executor
         .compute_on_pool(reader, move || {
@@ -160,11 +161,14 @@ async fn decode_cached<A: CacheableResult + Send + 'static>(
     room: usize,
 ) -> Result<Option<A>, Status> {
     executor.reserve_memory(reader, room)?;
+    let resolution = kept.resolution.clone();
     let read =
         move || (hash::hash_bytes(&kept.bytes) == kept.sum).then(|| A::from_bytes(&kept.bytes)).flatten();
     let answer = executor.compute_on_pool(reader, read).await?;
-    if answer.is_none() {
-        executor.answers.damaged.fetch_add(1, Ordering::Relaxed);
+    match (&answer, resolution) {
+        (None, _) => drop(executor.answers.damaged.fetch_add(1, Ordering::Relaxed)),
+        (Some(_), Some(resolution)) => reader.add_resolution(&resolution),
+        (Some(_), None) => {}
     }
     Ok(answer)
 }

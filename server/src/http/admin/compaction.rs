@@ -106,6 +106,7 @@ impl CompactionOverview {
             "catalog_time": status.time.to_string(),
             "paused": status.is_paused,
             "blocks_by_level": status.blocks_by_level,
+            "blocks_by_tier": status.blocks_by_tier,
             "waiting_jobs": status.waiting_jobs,
             "waiting_bytes": status.waiting_bytes,
             "oldest_open_window": status.oldest_open_window.map(|end| end.to_string()),
@@ -137,7 +138,10 @@ impl CompactionOverview {
         );
         // Writing to a string does not fail.
         for (level, blocks) in &status.blocks_by_level {
-            let _ = write!(page, "<tr><td>Blocks of level {level}<td>{blocks}");
+            let _ = write!(page, "<tr><td>Raw blocks of level {level}<td>{blocks}");
+        }
+        for (tier, blocks) in status.blocks_by_tier.iter().filter(|(tier, _)| !tier.is_raw()) {
+            let _ = write!(page, "<tr><td>Blocks of tier {tier}<td>{blocks}");
         }
         page.push_str("</table>");
         self.write_claims(&mut page);
@@ -197,7 +201,7 @@ mod tests {
     use std::time::Duration;
 
     use athanor_catalog::{BlockId, JobParts};
-    use athanor_chassis::Timestamp;
+    use athanor_chassis::{Tier, Timestamp};
 
     use super::*;
 
@@ -222,6 +226,7 @@ mod tests {
             time: now,
             is_paused: true,
             blocks_by_level: [(0, 12), (3, 4)].into(),
+            blocks_by_tier: [(Tier::Raw, 16), (Tier::OneHour, 5)].into(),
             waiting_jobs: 7,
             waiting_bytes: 1 << 20,
             oldest_open_window: Some(now.minus(Duration::from_secs(600))),
@@ -234,7 +239,8 @@ mod tests {
             "<td>paused",
             "<td>1MiB",
             "10 minutes ago",
-            "Blocks of level 3<td>4",
+            "Raw blocks of level 3<td>4",
+            "Blocks of tier 1h<td>5",
             "<td>0000000000000005<td>61 seconds ago<td>2<td>2<td>expired",
             "&lt;damaged&gt;",
         ] {
@@ -243,6 +249,7 @@ mod tests {
         let body = overview.to_json();
         assert_eq!(body["waiting_jobs"], 7);
         assert_eq!(body["blocks_by_level"], json!({ "0": 12, "3": 4 }));
+        assert_eq!(body["blocks_by_tier"], json!({ "raw": 16, "1h": 5 }));
         assert_eq!(body["claims"][0]["parts"], 2);
         assert_eq!(body["quarantined_parts"], 1);
         assert_eq!(body["failures"][0]["quarantined"], true, "quarantined parts come first");

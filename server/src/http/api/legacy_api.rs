@@ -13,9 +13,9 @@ use crate::http::api::diagnostics::record_if_requested;
 use crate::http::body::{GZIP_CONTENT_ENCODING, accepts_gzip, announced_length};
 use crate::http::connection::keep_budget;
 use crate::http::decoded_size::BodyPolicy;
-use crate::http::diagnostics_header::set_diagnostics_id;
 use crate::http::encoding::{json_error, json_error_with};
 use crate::http::partial_header::set_partial_headers;
+use crate::http::result_headers::{set_diagnostics_id, set_resolution_header};
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 use crate::http::unary::deadline;
@@ -139,6 +139,7 @@ fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> Hand
         let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         set_diagnostics_id(&mut response, reader.finish_request(failed.as_ref()));
         set_partial_headers(&mut response, &reader.warnings());
+        set_resolution_header(&mut response, reader.resolution());
         keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
         response
     })

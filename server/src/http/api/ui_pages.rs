@@ -15,6 +15,7 @@ use axum::http::Request;
 
 use crate::http::encoding::json_error;
 use crate::http::partial_header::set_partial_headers;
+use crate::http::result_headers::set_resolution_header;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::http::tenant_header;
 
@@ -41,6 +42,7 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
             Err(status) => json_error(&status),
         };
         set_partial_headers(&mut response, &reader.warnings());
+        set_resolution_header(&mut response, reader.resolution());
         response
     })
 }
@@ -59,6 +61,7 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
             Err(status) => json_error(&status),
         };
         set_partial_headers(&mut response, &reader.warnings());
+        set_resolution_header(&mut response, reader.resolution());
         response
     })
 }

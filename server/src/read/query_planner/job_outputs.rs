@@ -1,6 +1,5 @@
 //! Plans over merged blocks: outputs of one job report no ids to each other.
 
-use athanor_chassis::Tier;
 use std::collections::BTreeSet;
 
 use athanor_catalog::{BlockId, TenantSpan};
@@ -8,11 +7,11 @@ use athanor_query::{ExcludedIds, ProfileSelection, QueryKind, StackFilter};
 
 use super::*;
 
-const HOUR_NANOS: i64 = 3_600_000_000_000;
+pub(super) const HOUR_NANOS: i64 = 3_600_000_000_000;
 const JOB: u64 = 40;
 
 /// Entry of a merged block with profiles of some hours.
-fn merged_block(number: u128, job: u64, hours: std::ops::Range<i64>) -> BlockEntry {
+pub(super) fn merged_block(number: u128, job: u64, hours: std::ops::Range<i64>) -> BlockEntry {
     let span = TenantSpan {
         tenant: TenantId::anonymous(),
         min_time: hours.start * HOUR_NANOS,
@@ -41,7 +40,7 @@ fn merged_block(number: u128, job: u64, hours: std::ops::Range<i64>) -> BlockEnt
 }
 
 /// Entry of a flushed block with profiles of some hours.
-fn flushed_block(number: u128, hours: std::ops::Range<i64>) -> BlockEntry {
+pub(super) fn flushed_block(number: u128, hours: std::ops::Range<i64>) -> BlockEntry {
     BlockEntry { level: 0, job: None, ..merged_block(number, 0, hours) }
 }
 
@@ -52,13 +51,16 @@ fn dedup_report(blocks: Vec<BlockEntry>, hints: &DedupHints) -> DedupReport {
         far: Vec::new(),
         blocks,
         removed: None,
+        expired_until: BTreeMap::new(),
         warnings: Vec::new(),
         moved: Vec::new(),
     };
     let selection = ProfileSelection { time: TimeRange::default(), ..ProfileSelection::default() };
     let what = QueryKind::Tree(StackFilter::default());
     let query = ProfileQuery { selection, what, ..ProfileQuery::default() };
-    locations.telling(&TenantId::anonymous(), &query, hints)
+    let tenant = TenantId::anonymous();
+    let tiers = locations.plan_tiers(&tenant, &query, hints);
+    locations.telling(&tenant, &query, hints, &tiers)
 }
 
 fn reporting_blocks(report: &DedupReport) -> Vec<u128> {

@@ -77,6 +77,12 @@ pub(super) const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
         |retention, samples| samples.add(retention.overdue),
     ),
     MetricFamily::gauge(
+        "athanor_retention_blocks_kept_for_tiers",
+        "Number of blocks past their retention that stay until compaction has written their rows to all tiers",
+        &[],
+        |retention, samples| samples.add(retention.kept_for_tiers),
+    ),
+    MetricFamily::gauge(
         "athanor_retention_restorable_blocks",
         "Number of expired blocks that can be restored",
         &[],

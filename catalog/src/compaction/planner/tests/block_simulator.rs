@@ -1,4 +1,5 @@
-//! Listed blocks with their rows, and merges of them as workers do them.
+//! Listed blocks with their rows, and merges of them as workers do them. Blocks of a tier hold the ids of the raw
+//! rows that they add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,10 +46,12 @@ struct SimulatedOutput {
 pub struct BlockSimulator {
     pub input: PlanInput,
     pub rows: BTreeMap<BlockId, TenantRows>,
-    /// Bytes that jobs wrote, by level.
+    /// Bytes that raw jobs wrote to raw blocks, by level.
     pub written_bytes: BTreeMap<u8, u64>,
-    /// Number of finished jobs, by level.
+    /// Number of finished raw jobs, by level.
     pub finished_jobs: BTreeMap<u8, u64>,
+    /// Number of finished jobs of the tiers, by tier and level.
+    pub finished_tier_jobs: BTreeMap<(Tier, u8), u64>,
     log_ends: BTreeMap<u32, u64>,
     next_number: u64,
 }
@@ -77,6 +80,7 @@ impl BlockSimulator {
             rows: BTreeMap::new(),
             written_bytes: BTreeMap::new(),
             finished_jobs: BTreeMap::new(),
+            finished_tier_jobs: BTreeMap::new(),
             log_ends: BTreeMap::new(),
             next_number: 0,
         }
@@ -98,7 +102,7 @@ impl BlockSimulator {
         let range = ShardLogRange { shard, epoch: 1, from: *end, to: *end + 1 };
         *end += 1;
         let id = self.next_block_id();
-        self.list(self.entry(id, 0, &[range], &by_tenant), by_tenant);
+        self.list(self.entry(id, Tier::Raw, 0, &[range], &by_tenant), by_tenant);
         id
     }
 
@@ -142,35 +146,67 @@ impl BlockSimulator {
         }
     }
 
-    /// Merges a job as a worker does.
+    /// Merges a job as a worker does. A final merge of raw parts writes the rows of the uncovered ones to all
+    /// tiers.
     pub fn finish(&mut self, token: u64, job: &CompactionJob) {
         self.input.claims.remove(&token);
-        assert!(job.inputs.iter().all(|input| input.level <= job.level));
+        assert!(job.inputs.iter().all(|input| input.level <= job.level && input.tier == job.tier));
         let arrivals = job.inputs.iter().map(|input| {
             let newest = input.tenants.iter().map(|span| input.newest_arrival(span)).max();
             (newest, input.id)
         });
         assert!(arrivals.is_sorted());
-        let arrivals_by_tenant = newest_arrivals(&job.inputs);
+        let uncovered = self.uncovered_ids(job);
         let taken = self.take_rows(job);
         assert!(job.level == 1 || taken.len() == 1);
-        *self.finished_jobs.entry(job.level).or_default() += 1;
-        for output in split_into_outputs(taken, job) {
-            let ranges = self.output_ranges(job, &output.rows);
-            let id = self.next_block_id();
-            let mut entry = self.entry(id, job.level, &ranges, &output.rows);
-            entry.job = Some(token);
-            for span in &mut entry.tenants {
-                span.newest_arrival = arrivals_by_tenant[&span.tenant];
-                if output.is_one_window {
-                    check_expiry(span, &output.rows[&span.tenant], job.level);
+        match job.tier.is_raw() {
+            true => *self.finished_jobs.entry(job.level).or_default() += 1,
+            false => *self.finished_tier_jobs.entry((job.tier, job.level)).or_default() += 1,
+        }
+        let is_final = job.tier.is_raw() && job.level > 1;
+        let outputs = split_into_outputs(taken, job);
+        let tiers = if is_final { Tier::ALL.len() } else { 1 };
+        assert!(outputs.len() * tiers <= MAX_JOB_OUTPUTS);
+        for output in outputs {
+            for tier in Tier::DOWNSAMPLED.into_iter().filter(|_| is_final) {
+                if let Some(missing) = output.of_tier(&uncovered) {
+                    self.write_output(token, job, tier, missing);
                 }
             }
-            let conflict = self.input.blocks.iter().find(|block| block.conflicts_with(&entry));
-            assert!(conflict.is_none(), "{entry:?} conflicts with {conflict:?}");
-            *self.written_bytes.entry(job.level).or_default() += entry.bytes;
-            self.list(entry, output.rows);
+            self.write_output(token, job, job.tier, output);
         }
+    }
+
+    /// Lists an output of a job.
+    fn write_output(&mut self, token: u64, job: &CompactionJob, tier: Tier, output: SimulatedOutput) {
+        let ranges = self.output_ranges(job, &output.rows);
+        let id = self.next_block_id();
+        let mut entry = self.entry(id, tier, job.level, &ranges, &output.rows);
+        entry.job = Some(token);
+        entry.is_covered = tier.is_raw() && job.level > 1;
+        let arrivals = newest_arrivals(&job.inputs);
+        for span in &mut entry.tenants {
+            span.newest_arrival = arrivals[&span.tenant];
+            if output.is_one_window {
+                check_expiry(span, &output.rows[&span.tenant], tier, job.level);
+            }
+        }
+        let conflict = self.input.blocks.iter().find(|block| block.conflicts_with(&entry));
+        assert!(conflict.is_none(), "{entry:?} conflicts with {conflict:?}");
+        if tier.is_raw() {
+            *self.written_bytes.entry(job.level).or_default() += entry.bytes;
+        }
+        self.list(entry, output.rows);
+    }
+
+    /// Returns the ids of a job's rows that the tiers lack.
+    fn uncovered_ids(&self, job: &CompactionJob) -> BTreeSet<u64> {
+        let uncovered = job.inputs.iter().filter(|input| !input.is_covered);
+        let rows = uncovered.flat_map(|input| {
+            let rows = &self.rows[&input.id];
+            input.tenants.iter().flat_map(|span| &rows[&span.tenant])
+        });
+        rows.map(|row| row.id).collect()
     }
 
     pub fn run(&mut self, job: &CompactionJob) {
@@ -178,28 +214,55 @@ impl BlockSimulator {
         self.finish(token, job);
     }
 
-    /// Merges until no job is left. Returns the number of jobs.
+    /// Merges until no job is left. Returns the number of raw jobs.
     pub fn run_until_idle(&mut self) -> usize {
         let mut count = 0;
+        let mut raw_count = 0;
         while let Some(job) = self.plan(1).pop() {
             self.run(&job);
             count += 1;
+            raw_count += usize::from(job.tier.is_raw());
             assert!(count < 20_000, "jobs do not end: {job:?}");
         }
-        count
+        raw_count
     }
 
-    /// Returns all rows at a level.
+    pub fn raw_blocks(&self) -> impl Iterator<Item = &BlockEntry> {
+        self.blocks_of_tier(Tier::Raw)
+    }
+
+    pub fn blocks_of_tier(&self, tier: Tier) -> impl Iterator<Item = &BlockEntry> {
+        self.input.blocks.iter().map(|block| &**block).filter(move |block| block.tier == tier)
+    }
+
+    /// Returns all raw rows at a level.
     pub fn rows_at(&self, level: u8) -> Vec<SimulatedRow> {
-        let blocks = self.input.blocks.iter().filter(|block| block.level == level);
+        let blocks = self.raw_blocks().filter(|block| block.level == level);
         blocks.flat_map(|block| self.rows[&block.id].values().flatten().cloned()).collect()
     }
 
-    pub fn row_ids(&self) -> Vec<u64> {
-        let mut ids: Vec<u64> =
-            self.rows.values().flat_map(|rows| rows.values().flatten().map(|row| row.id)).collect();
+    /// Returns all rows of a tier.
+    pub fn rows_of_tier(&self, tier: Tier) -> Vec<SimulatedRow> {
+        let blocks = self.blocks_of_tier(tier);
+        blocks.flat_map(|block| self.rows[&block.id].values().flatten().cloned()).collect()
+    }
+
+    /// Returns the ids of all rows of a tier, ascending.
+    pub fn row_ids(&self, tier: Tier) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.rows_of_tier(tier).iter().map(|row| row.id).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// Checks that each tier adds up the covered raw rows, each of them once.
+    pub fn check_tiers(&self) {
+        let covered = self.raw_blocks().filter(|block| block.is_covered);
+        let rows = covered.flat_map(|block| self.rows[&block.id].values().flatten());
+        let mut covered: Vec<u64> = rows.map(|row| row.id).collect();
+        covered.sort_unstable();
+        for tier in Tier::DOWNSAMPLED {
+            assert_eq!(self.row_ids(tier), covered, "tier {tier}");
+        }
     }
 
     fn take_rows(&mut self, job: &CompactionJob) -> TenantRows {
@@ -234,9 +297,17 @@ impl BlockSimulator {
         ShardLogRange::join_adjacent(job.inputs.iter().filter(has_tenant).flat_map(BlockEntry::log_ranges))
     }
 
-    fn entry(&self, id: BlockId, level: u8, ranges: &[ShardLogRange], rows: &TenantRows) -> BlockEntry {
+    fn entry(
+        &self,
+        id: BlockId,
+        tier: Tier,
+        level: u8,
+        ranges: &[ShardLogRange],
+        rows: &TenantRows,
+    ) -> BlockEntry {
         let ShardLogRange { shard, epoch, from, to } = ranges[0];
-        let tenants: Vec<TenantSpan> = rows.iter().map(|(tenant, rows)| span_of(tenant, rows)).collect();
+        let spans = rows.iter().map(|(tenant, rows)| span_of(tenant, tier, rows));
+        let tenants: Vec<TenantSpan> = spans.collect();
         BlockEntry {
             id,
             shard,
@@ -248,7 +319,7 @@ impl BlockSimulator {
             lost: 0,
             level,
             additional_ranges: ranges[1..].to_vec(),
-            tier: Tier::Raw,
+            tier,
             is_covered: false,
             job: None,
             tenants,
@@ -272,12 +343,12 @@ impl BlockSimulator {
 }
 
 /// Returns an entry's rows of one tenant. Each byte counts as one profile, so that shares are exact.
-fn span_of(tenant: &TenantId, rows: &[SimulatedRow]) -> TenantSpan {
+fn span_of(tenant: &TenantId, tier: Tier, rows: &[SimulatedRow]) -> TenantSpan {
     let bytes = rows.iter().map(|row| row.bytes).sum();
     TenantSpan {
         tenant: tenant.clone(),
-        min_time: rows.iter().map(|row| row.time).min().unwrap(),
-        max_time: rows.iter().map(|row| row.time).max().unwrap(),
+        min_time: rows.iter().map(|row| tier.bucket_end(row.time)).min().unwrap(),
+        max_time: rows.iter().map(|row| tier.bucket_end(row.time)).max().unwrap(),
         profiles: bytes,
         samples: bytes,
         sum: Some(0),
@@ -302,16 +373,20 @@ fn split_into_outputs(rows: TenantRows, job: &CompactionJob) -> Vec<SimulatedOut
     const DAY_NANOS: i64 = 86_400_000_000_000;
     let level_width = window_nanos(job.level);
     let wider = [1, 30, 900, 27_000].map(|days| days * DAY_NANOS).into_iter().chain([i64::MAX]);
+    let wider = wider.filter(|width| *width > level_width);
+    let is_final = job.tier.is_raw() && job.level > 1;
+    let max_outputs = if is_final { MAX_JOB_OUTPUTS / Tier::ALL.len() } else { MAX_JOB_OUTPUTS };
     for width in std::iter::once(level_width).chain(wider) {
         let mut outputs: BTreeMap<(i64, u64), TenantRows> = BTreeMap::new();
         for (tenant, rows) in &rows {
             for row in rows {
-                let key = (window_end(row.time, width), row.id % u64::from(job.splits));
+                let time = job.tier.bucket_end(row.time);
+                let key = (window_end(time, width), row.id % u64::from(job.splits));
                 let written = SimulatedRow { passes: row.passes + 1, ..row.clone() };
                 outputs.entry(key).or_default().entry(tenant.clone()).or_default().push(written);
             }
         }
-        if outputs.len() <= MAX_JOB_OUTPUTS {
+        if outputs.len() <= max_outputs {
             let is_one_window = width == level_width;
             return outputs.into_values().map(|rows| SimulatedOutput { rows, is_one_window }).collect();
         }
@@ -319,10 +394,23 @@ fn split_into_outputs(rows: TenantRows, job: &CompactionJob) -> Vec<SimulatedOut
     panic!("{job:?} has no window that is wide enough")
 }
 
-/// Checks that no row outlives its retention by more than its block's window and an hour.
-fn check_expiry(span: &TenantSpan, rows: &[SimulatedRow], level: u8) {
+impl SimulatedOutput {
+    /// Returns the rows that a tier lacks, written to it for the first time.
+    fn of_tier(&self, uncovered: &BTreeSet<u64>) -> Option<Self> {
+        let mut rows = self.rows.clone();
+        for rows in rows.values_mut() {
+            rows.retain(|row| uncovered.contains(&row.id));
+            rows.iter_mut().for_each(|row| row.passes = 1);
+        }
+        rows.retain(|_, rows| !rows.is_empty());
+        (!rows.is_empty()).then_some(Self { rows, is_one_window: self.is_one_window })
+    }
+}
+
+/// Checks that no row outlives its retention by more than its block's window, or its bucket, and an hour.
+fn check_expiry(span: &TenantSpan, rows: &[SimulatedRow], tier: Tier, level: u8) {
     let expiry = i128::from(span.max_time.max(span.newest_arrival.nanos()));
-    let limit = i128::from(window_nanos(level) + window_nanos(2));
+    let limit = i128::from(window_nanos(level).max(tier.bucket_nanos()) + window_nanos(2));
     for row in rows {
         let age = i128::from(row.time.max(row.arrival.nanos()));
         assert!(expiry - age <= limit, "level {level}: {row:?} in {span:?}");

@@ -18,7 +18,7 @@ fn with_merged_day(bytes: u64) -> BlockSimulator {
     simulator.run_until_idle();
     simulator.advance(minutes(47));
     simulator.run_until_idle();
-    assert_eq!((simulator.rows_at(3).len(), simulator.input.blocks.len()), (144, 1));
+    assert_eq!((simulator.rows_at(3).len(), simulator.raw_blocks().count()), (144, 1));
     simulator
 }
 
@@ -105,7 +105,7 @@ fn rows_that_expire_days_apart_do_not_merge() {
     }
     simulator.advance(minutes(3 * DAY_MINUTES));
     simulator.run_until_idle();
-    assert_eq!((simulator.input.blocks.len(), simulator.rows_at(3).len()), (4, 147));
+    assert_eq!((simulator.raw_blocks().count(), simulator.rows_at(3).len()), (4, 147));
 }
 
 #[test]
@@ -123,5 +123,5 @@ fn rows_of_distant_times_are_merged_in_bounded_steps() {
         simulator.advance(minutes(DAY_MINUTES));
     }
     simulator.run_until_idle();
-    assert_eq!((simulator.rows_at(3).len(), simulator.input.blocks.len()), (400, 4));
+    assert_eq!((simulator.rows_at(3).len(), simulator.raw_blocks().count()), (400, 4));
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use athanor_chassis::{Random, TenantId, Timestamp};
+use athanor_chassis::{Random, TenantId, Tier, Timestamp};
 use proptest::prelude::*;
 
 use super::{BlockSimulator, NewRow, START_TIME, minutes, row};
@@ -13,6 +13,8 @@ use crate::compaction::window::level_window_end;
 use crate::compaction::{CompactionJob, JobRequest};
 
 const DAY_MINUTES: u64 = 24 * 60;
+/// Limit of the times that a row is written to one tier, with late rows of wrong clocks in its window.
+const MAX_TIER_PASSES: u32 = 8;
 
 /// Job of a worker that has not finished.
 struct RunningJob {
@@ -100,7 +102,7 @@ fn list_parts(job: &CompactionJob) -> Vec<PartId> {
 /// Tokens of the jobs that wrote each final block.
 fn final_tokens(simulator: &BlockSimulator) -> BTreeMap<FinalKey, BTreeSet<Option<u64>>> {
     let mut tokens: BTreeMap<FinalKey, BTreeSet<Option<u64>>> = BTreeMap::new();
-    for block in &simulator.input.blocks {
+    for block in simulator.raw_blocks() {
         for span in &block.tenants {
             let end = level_window_end(span.max_time, block.level);
             let arrival = block.newest_arrival(span);
@@ -118,13 +120,20 @@ proptest! {
     #[test]
     fn histories_end_in_one_final_block_per_window(seed: u64) {
         let mut simulator = run_history(seed);
-        let rows = simulator.row_ids();
+        simulator.check_tiers();
+        let rows = simulator.row_ids(Tier::Raw);
         simulator.input.failures.clear();
-        for _ in 0..12 {
-            simulator.advance(minutes(DAY_MINUTES));
+        for days in [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 30, 1, 30, 1] {
+            simulator.advance(minutes(days * DAY_MINUTES));
             simulator.run_until_idle();
         }
-        prop_assert_eq!(simulator.row_ids(), rows);
+        prop_assert_eq!(simulator.row_ids(Tier::Raw), rows);
+        prop_assert!(simulator.raw_blocks().all(|block| block.is_covered));
+        simulator.check_tiers();
+        for tier in Tier::DOWNSAMPLED {
+            let passes = simulator.rows_of_tier(tier).iter().map(|row| row.passes).max();
+            prop_assert!(passes <= Some(MAX_TIER_PASSES), "tier {}: {:?}", tier, passes);
+        }
         prop_assert_eq!(simulator.plan(1), []);
         prop_assert_eq!(simulator.status().oldest_open_window, None);
         for (key, tokens) in final_tokens(&simulator) {

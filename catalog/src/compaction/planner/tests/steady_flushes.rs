@@ -31,7 +31,7 @@ fn closed_windows_end_in_one_final_block_after_two_merges() {
     flush_and_merge(&mut simulator, 2, 24 * 60 + 90, &rates);
     let first_day = START_TIME.plus(minutes(24 * 60)).nanos();
     let mut final_blocks: BTreeMap<(TenantId, u8, i64), usize> = BTreeMap::new();
-    for block in &simulator.input.blocks {
+    for block in simulator.raw_blocks() {
         let rows = &simulator.rows[&block.id];
         let mut in_first_day = rows.values().flatten().filter(|row| row.time <= first_day).peekable();
         if in_first_day.peek().is_none() {
@@ -129,5 +129,5 @@ fn large_window_is_split() {
     simulator.advance(minutes(120));
     simulator.run_until_idle();
     assert_eq!(simulator.rows_at(2).len(), 5);
-    assert_eq!(simulator.input.blocks.len(), 5);
+    assert_eq!(simulator.raw_blocks().count(), 5);
 }

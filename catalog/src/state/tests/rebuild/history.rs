@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use athanor_chassis::Tier;
+
 use super::super::*;
 use super::model::{EventCounts, Model, Row};
 
@@ -12,13 +14,32 @@ fn is_in_gap(row: &Row, findings: &RecoveryFindings) -> bool {
     findings.gaps.iter().any(holds)
 }
 
-/// Returns the rows of blocks that retention removed. The snapshot names those of the first set.
-fn removed_rows(model: &Model, snapshot: &CatalogState) -> [BTreeSet<Row>; 2] {
+/// Returns the rows of blocks of a tier that retention removed. The snapshot names those of the first set.
+fn removed_rows(model: &Model, snapshot: &CatalogState, tier: Tier) -> [BTreeSet<Row>; 2] {
     let is_named = |block: &BlockId| snapshot.tombstones.contains_key(block);
+    let is_of_tier = |block: &BlockId| model.removed_tiers[block] == tier;
     [true, false].map(|named| {
-        let removed = model.removed.iter().filter(|(block, _)| is_named(block) == named);
+        let removed = model.removed.iter().filter(|(block, _)| is_of_tier(block) && is_named(block) == named);
         removed.flat_map(|(_, rows)| rows.iter().cloned()).collect()
     })
+}
+
+/// Checks that no tier holds a row twice, or one that a part which is not covered holds. Returns the number of
+/// covered rows that a tier lacks, without those of removed blocks.
+fn check_tiers(model: &Model, state: &CatalogState, seed: u64) -> usize {
+    let mut missing = 0;
+    for tier in Tier::DOWNSAMPLED {
+        let removed: BTreeSet<Row> =
+            removed_rows(model, &CatalogState::default(), tier).into_iter().flatten().collect();
+        for (row, counts) in model.count_tier_rows(state, tier) {
+            assert!(counts.held <= 1, "seed {seed}: {row:?} is {} times in tier {tier}", counts.held);
+            let is_doubled = counts.held > 0 && counts.uncovered > 0;
+            assert!(!is_doubled, "seed {seed}: {row:?} is in tier {tier} and in an uncovered part");
+            let is_missing = counts.covered > 0 && counts.held == 0 && !removed.contains(&row);
+            missing += usize::from(is_missing);
+        }
+    }
+    missing
 }
 
 /// Checks that the rebuilt catalog continues: shards register, and no old token is valid.
@@ -26,8 +47,12 @@ fn check_continues(model: &Model, state: &CatalogState, seed: u64) {
     assert!(state.revision > model.facts.revision, "seed {seed}");
     let mut after = state.clone();
     for job in &model.uploaded {
-        let finish =
-            CatalogCommand::FinishJob { token: job.token, outputs: job.outputs.clone(), dropped: Vec::new() };
+        let finish = CatalogCommand::FinishJob {
+            token: job.token,
+            outputs: job.outputs.clone(),
+            dropped: Vec::new(),
+            compared: Vec::new(),
+        };
         let before = after.clone();
         let result = after.apply(before.now, finish);
         let is_ended = matches!(
@@ -63,7 +88,8 @@ fn rebuild_lists_each_row_once_with_unfinished_jobs() {
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert!(findings.gaps.is_empty() && findings.missing.is_empty(), "seed {seed}: {findings:?}");
         assert!(state.compaction.claims.is_empty() && state.compaction.failures.is_empty());
-        let [named, unnamed] = removed_rows(&model, &known);
+        let [named, unnamed] = removed_rows(&model, &known, Tier::Raw);
+        assert_eq!(check_tiers(&model, &state, seed), 0, "seed {seed}: a tier lacks rows");
         for (row, count) in model.count_rows(&state) {
             match named.contains(&row) {
                 true => assert_eq!(count, 0, "seed {seed}: {row:?} was removed"),
@@ -103,7 +129,8 @@ fn rebuild_from_older_snapshot_lists_no_row_twice() {
         let known = snapshot.clone().unwrap_or_default();
         let (state, findings) = CatalogState::recover(model.recovery_input(snapshot))
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let [named, unnamed] = removed_rows(&model, &known);
+        let [named, unnamed] = removed_rows(&model, &known, Tier::Raw);
+        check_tiers(&model, &state, seed);
         for (row, count) in model.count_rows(&state) {
             assert!(count <= 1, "seed {seed}: {row:?} is {count} times there");
             assert!(count == 0 || !named.contains(&row), "seed {seed}: {row:?} was removed");

@@ -1,5 +1,7 @@
 //! Which jobs count as finished when the catalog that recorded them is lost.
 
+use athanor_chassis::Tier;
+
 use super::super::*;
 use crate::{JobParts, PartId, ShardLogRange, TenantSpan};
 
@@ -208,6 +210,72 @@ fn deleted_rows_are_not_listed_again() {
     let (state, findings) = recover(snapshot, gone(merged_twice(), 2));
     assert_eq!(parts(&state), expected(&[(1, "a"), (1, "b")]));
     assert!(findings.gaps.is_empty());
+}
+
+/// Both blocks with one tenant, and the outputs of a final merge: block 11 and one block of each tier.
+fn final_merge() -> Vec<BucketBlock> {
+    let job = source(90, &[11, 12, 13, 14], &[(1, "a"), (2, "a")]);
+    let output = |id, tier: Tier| {
+        let block = BlockEntry { tier, is_covered: tier.is_raw(), ..flushed(id, 0, 20, &["a"]) };
+        let found = merged(&job, block);
+        BucketBlock { block: BlockEntry { level: 3, ..found.block }, ..found }
+    };
+    vec![
+        unmerged(flushed(1, 0, 10, &["a"])),
+        unmerged(flushed(2, 10, 20, &["a"])),
+        output(11, Tier::Raw),
+        output(12, Tier::FiveMinutes),
+        output(13, Tier::OneHour),
+        output(14, Tier::OneDay),
+    ]
+}
+
+/// The catalog at its last snapshot: two flushed blocks of one tenant.
+fn known_of_one_tenant() -> CatalogState {
+    let mut state = opened();
+    register(&mut state, flushed(1, 0, 10, &["a"]));
+    register(&mut state, flushed(2, 10, 20, &["a"]));
+    state
+}
+
+#[test]
+fn finished_final_merge_is_listed_in_all_tiers() {
+    for snapshot in [known_of_one_tenant(), opened()] {
+        let (state, findings) = recover(snapshot, gone(final_merge(), 2));
+        let listed: Vec<(u128, Tier, bool)> =
+            state.blocks().map(|block| (block.id.number(), block.tier, block.is_covered)).collect();
+        let expected = [
+            (11, Tier::Raw, true),
+            (12, Tier::FiveMinutes, false),
+            (13, Tier::OneHour, false),
+            (14, Tier::OneDay, false),
+        ];
+        assert_eq!(listed, expected);
+        assert!(findings.gaps.is_empty() && findings.missing.is_empty(), "{findings:?}");
+    }
+}
+
+#[test]
+fn half_uploaded_final_merge_is_listed_in_no_tier() {
+    for missing in 11..=14 {
+        for snapshot in [known_of_one_tenant(), opened()] {
+            let (state, findings) = recover(snapshot, gone(final_merge(), missing));
+            assert_eq!(parts(&state), expected(&[(1, "a"), (2, "a")]));
+            assert_eq!(findings.skipped.len(), 3);
+        }
+    }
+}
+
+#[test]
+fn final_merge_whose_tier_was_merged_again_is_finished_in_all_tiers() {
+    let later = source(95, &[15], &[(13, "a")]);
+    let merged = merged(&later, flushed(15, 0, 20, &["a"]));
+    let hours = BlockEntry { tier: Tier::OneHour, level: 4, ..merged.block };
+    let hours = BucketBlock { block: hours, job: merged.job };
+    let blocks = gone(final_merge(), 13).into_iter().chain([hours]).collect();
+    let (state, findings) = recover(known_of_one_tenant(), blocks);
+    assert_eq!(parts(&state), expected(&[(11, "a"), (12, "a"), (14, "a"), (15, "a")]));
+    assert!(findings.gaps.is_empty() && findings.missing.is_empty(), "{findings:?}");
 }
 
 #[test]

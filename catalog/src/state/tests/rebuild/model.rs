@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use athanor_chassis::Random;
+use athanor_chassis::{Random, Tier};
 
 use super::super::*;
 use crate::{JobParts, ShardLogRange, TenantSpan};
@@ -10,7 +10,7 @@ use crate::{JobParts, ShardLogRange, TenantSpan};
 pub(super) const SHARDS: [ShardId; 3] = [1, 2, 3];
 const TENANTS: [&str; 3] = ["a", "b", "c"];
 /// Widths of the windows of each level.
-const WINDOW_WIDTHS: [i64; 4] = [0, 4, 8, 32];
+const WINDOW_WIDTHS: [i64; 5] = [0, 4, 8, 32, 128];
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// One profile.
@@ -38,6 +38,17 @@ pub(super) struct ShardLog {
     pub(super) flushed: u64,
 }
 
+/// Numbers of listed parts that hold one row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TierRowCounts {
+    /// Parts of the tier.
+    pub(super) held: usize,
+    /// Covered raw parts.
+    pub(super) covered: usize,
+    /// Uncovered raw parts.
+    pub(super) uncovered: usize,
+}
+
 /// Numbers of events, to check that the histories contain them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventCounts {
@@ -56,6 +67,8 @@ pub(super) struct Model {
     pub(super) uploaded: Vec<UploadedJob>,
     /// Rows that were listed in blocks that retention removed, by block.
     pub(super) removed: BTreeMap<BlockId, BTreeSet<Row>>,
+    /// Tiers of these blocks.
+    pub(super) removed_tiers: BTreeMap<BlockId, Tier>,
     pub(super) counts: EventCounts,
     now: Timestamp,
     next: u128,
@@ -76,14 +89,14 @@ fn window_end(time: i64, width: i64) -> i64 {
     (time - 1).div_euclid(width) * width + width
 }
 
-fn spans(rows: &BTreeSet<Row>, newest_arrival: Timestamp) -> Vec<TenantSpan> {
+fn spans(tier: Tier, rows: &BTreeSet<Row>, newest_arrival: Timestamp) -> Vec<TenantSpan> {
     let tenants: BTreeSet<&TenantId> = rows.iter().map(|row| &row.tenant).collect();
     let span = |tenant: &TenantId| {
         let times: Vec<i64> = rows.iter().filter(|row| row.tenant == *tenant).map(|row| row.time).collect();
         TenantSpan {
             tenant: tenant.clone(),
-            min_time: *times.iter().min().unwrap(),
-            max_time: *times.iter().max().unwrap(),
+            min_time: tier.bucket_end(*times.iter().min().unwrap()),
+            max_time: tier.bucket_end(*times.iter().max().unwrap()),
             profiles: times.len() as u64,
             samples: times.len() as u64,
             sum: Some(times.iter().fold(0, |sum, time| sum.wrapping_add(*time as u64))),
@@ -108,6 +121,7 @@ impl Model {
             logs: SHARDS.map(|shard| (shard, ShardLog::default())).into(),
             uploaded: Vec::new(),
             removed: BTreeMap::new(),
+            removed_tiers: BTreeMap::new(),
             counts: EventCounts::default(),
             now: NOW,
             next: 1,
@@ -131,7 +145,7 @@ impl Model {
     fn flush(&mut self, shard: ShardId, from: u64, to: u64) -> BlockEntry {
         let id = self.next_id();
         let rows: BTreeSet<Row> = (from + 1..=to).flat_map(|index| entry_rows(shard, index)).collect();
-        let tenants = spans(&rows, NOW);
+        let tenants = spans(Tier::Raw, &rows, NOW);
         let samples = tenants.iter().map(|span| span.samples).sum();
         let lost = u64::from(self.below(6) == 0);
         let block = BlockEntry { id, shard, tenants, samples, lost, ..super::super::block(0, from, to) };
@@ -172,6 +186,7 @@ impl Model {
     fn remove_oldest(&mut self) {
         let Some(oldest) = self.facts.blocks().next().cloned() else { return };
         self.removed.insert(oldest.id, self.listed_rows(&oldest));
+        self.removed_tiers.insert(oldest.id, oldest.tier);
         self.apply(CatalogCommand::TombstoneBlocks { blocks: vec![oldest.id], tenant: None });
     }
 
@@ -195,9 +210,10 @@ impl Model {
         }
     }
 
-    /// Chooses parts of listed blocks: all parts of some tenants.
+    /// Chooses parts of listed blocks of one tier: all parts of some tenants.
     fn choose_parts(&self) -> Vec<BlockEntry> {
-        let all: Vec<&BlockEntry> = self.facts.blocks().collect();
+        let tier = Tier::ALL[self.below(6).saturating_sub(2) as usize];
+        let all: Vec<&BlockEntry> = self.facts.blocks().filter(|block| block.tier == tier).collect();
         let mut chosen: BTreeMap<BlockId, BlockEntry> = BTreeMap::new();
         for _ in 0..1 + self.below(5) {
             if let Some(block) = all.get(self.below(all.len() as u64) as usize) {
@@ -238,45 +254,68 @@ impl Model {
         }
     }
 
-    /// Merges the parts: one output per window, and per tenant from level 2 on.
+    /// Merges the parts: one output per window, and per tenant from level 2 on. Raw merges from level 2 on write
+    /// the uncovered rows of each output to all tiers.
     fn write_outputs(&mut self, token: u64, inputs: &[BlockEntry]) -> Vec<BlockEntry> {
-        let lowest = inputs.iter().map(|input| input.level).max().unwrap().max(1);
-        let level = lowest + self.below(u64::from(4 - lowest)) as u8;
+        let tier = inputs[0].tier;
+        let (lowest, highest) = if tier.is_raw() { (1, 3) } else { (3, 4) };
+        let lowest = inputs.iter().map(|input| input.level).max().unwrap().max(lowest);
+        let level = lowest + self.below(u64::from(highest + 1 - lowest)) as u8;
         let mut groups: BTreeMap<(i64, Option<TenantId>), BTreeSet<Row>> = BTreeMap::new();
         for row in inputs.iter().flat_map(|input| self.listed_rows(input)) {
             let window = window_end(row.time, WINDOW_WIDTHS[usize::from(level)]);
             let owner = (level > 1).then(|| row.tenant.clone());
             groups.entry((window, owner)).or_default().insert(row);
         }
+        let uncovered = inputs.iter().filter(|input| !input.is_covered);
+        let uncovered: BTreeSet<Row> = uncovered.flat_map(|input| self.listed_rows(input)).collect();
         let mut outputs = Vec::new();
         for rows in groups.into_values() {
-            let id = self.next_id();
-            let mut tenants = spans(&rows, NOW);
-            let holds =
-                |input: &&BlockEntry| tenants.iter().any(|span| input.tenant_span(&span.tenant).is_some());
-            let ranges = inputs.iter().filter(holds).flat_map(BlockEntry::log_ranges);
-            let ranges = ShardLogRange::join_adjacent(ranges);
-            for span in &mut tenants {
-                let arrivals = inputs
-                    .iter()
-                    .filter_map(|input| Some(input.newest_arrival(input.tenant_span(&span.tenant)?)));
-                span.newest_arrival = arrivals.max().unwrap();
+            let missing: BTreeSet<Row> = rows.intersection(&uncovered).cloned().collect();
+            outputs.push(self.write_output(token, inputs, tier, level, rows));
+            let lower = Tier::DOWNSAMPLED.into_iter().filter(|_| tier.is_raw() && level > 1);
+            for tier in lower.filter(|_| !missing.is_empty()) {
+                outputs.push(self.write_output(token, inputs, tier, level, missing.clone()));
             }
-            let ShardLogRange { shard, epoch, from, to } = ranges[0];
-            outputs.push(BlockEntry {
-                id,
-                epoch,
-                level,
-                job: Some(token),
-                samples: tenants.iter().map(|span| span.samples).sum(),
-                additional_ranges: ranges[1..].to_vec(),
-                tenants,
-                shard,
-                ..super::super::block(0, from, to)
-            });
-            self.rows.insert(id, rows);
         }
         outputs
+    }
+
+    fn write_output(
+        &mut self,
+        token: u64,
+        inputs: &[BlockEntry],
+        tier: Tier,
+        level: u8,
+        rows: BTreeSet<Row>,
+    ) -> BlockEntry {
+        let id = self.next_id();
+        let mut tenants = spans(tier, &rows, NOW);
+        let holds =
+            |input: &&BlockEntry| tenants.iter().any(|span| input.tenant_span(&span.tenant).is_some());
+        let ranges = inputs.iter().filter(holds).flat_map(BlockEntry::log_ranges);
+        let ranges = ShardLogRange::join_adjacent(ranges);
+        for span in &mut tenants {
+            let arrivals = inputs
+                .iter()
+                .filter_map(|input| Some(input.newest_arrival(input.tenant_span(&span.tenant)?)));
+            span.newest_arrival = arrivals.max().unwrap();
+        }
+        let ShardLogRange { shard, epoch, from, to } = ranges[0];
+        self.rows.insert(id, rows);
+        BlockEntry {
+            id,
+            epoch,
+            level,
+            tier,
+            is_covered: tier.is_raw() && level > 1,
+            job: Some(token),
+            samples: tenants.iter().map(|span| span.samples).sum(),
+            additional_ranges: ranges[1..].to_vec(),
+            tenants,
+            shard,
+            ..super::super::block(0, from, to)
+        }
     }
 
     /// Finishes some job whose outputs are uploaded. Its claim may have ended.
@@ -285,8 +324,12 @@ impl Model {
             return;
         }
         let job = self.uploaded[self.below(self.uploaded.len() as u64) as usize].clone();
-        let finish =
-            CatalogCommand::FinishJob { token: job.token, outputs: job.outputs, dropped: Vec::new() };
+        let finish = CatalogCommand::FinishJob {
+            token: job.token,
+            outputs: job.outputs,
+            dropped: Vec::new(),
+            compared: Vec::new(),
+        };
         match job.is_whole {
             true if matches!(self.apply(finish), CommandResult::Changed(1..)) => self.counts.finished += 1,
             _ => self.counts.unfinished += 1,
@@ -310,7 +353,22 @@ impl Model {
         }
     }
 
-    /// Returns how many listed parts hold each acknowledged row, or 1 if the log holds it.
+    /// Returns how many listed parts of a tier hold each row, with the number of its listed raw parts that are
+    /// covered and not covered.
+    pub(super) fn count_tier_rows(&self, state: &CatalogState, tier: Tier) -> BTreeMap<Row, TierRowCounts> {
+        let mut counts: BTreeMap<Row, TierRowCounts> = BTreeMap::new();
+        for block in state.blocks() {
+            for row in self.listed_rows(block) {
+                let count = counts.entry(row).or_default();
+                count.held += usize::from(block.tier == tier);
+                count.covered += usize::from(block.is_covered);
+                count.uncovered += usize::from(block.is_uncovered());
+            }
+        }
+        counts
+    }
+
+    /// Returns how many listed raw parts hold each acknowledged row, or 1 if the log holds it.
     pub(super) fn count_rows(&self, state: &CatalogState) -> BTreeMap<Row, usize> {
         let mut counts = BTreeMap::new();
         for (shard, log) in &self.logs {
@@ -320,7 +378,8 @@ impl Model {
                 counts.extend(entry_rows(*shard, index).into_iter().map(|row| (row, in_log)));
             }
         }
-        for row in state.blocks().flat_map(|block| self.listed_rows(block)) {
+        let raw = state.blocks().filter(|block| block.tier.is_raw());
+        for row in raw.flat_map(|block| self.listed_rows(block)) {
             *counts.entry(row).or_default() += 1;
         }
         counts

@@ -139,6 +139,7 @@ async fn change(state: &AdminState, command: CatalogCommand) -> Result<Value, St
         | CommandResult::Registered(_)
         | CommandResult::Staged(_)
         | CommandResult::Claimed(_)
-        | CommandResult::FailureLimit(_) => Ok(json!({ "changed": 1 })),
+        | CommandResult::FailureLimit(_)
+        | CommandResult::NotCompared(_) => Ok(json!({ "changed": 1 })),
     }
 }

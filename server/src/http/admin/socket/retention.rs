@@ -1,9 +1,8 @@
 //! Operator commands for retention, the removal of blocks by age.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult};
+use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult, RetentionPolicy};
 use athanor_chassis::{ErrorCode, Status, Timestamp};
 use axum::Router;
 use axum::extract::Path;
@@ -54,7 +53,7 @@ async fn status(state: &AdminState) -> Result<Value, Status> {
     let ages = state
         .overview
         .client
-        .block_ages(state.retention.retention)
+        .block_ages(&state.retention.policy())
         .await
         .map_err(|error| Status::from_error(&error))?;
     let entry =
@@ -64,6 +63,7 @@ async fn status(state: &AdminState) -> Result<Value, Status> {
         "wall_time": state.overview.ways.clock.wall().to_string(),
         "blocks": ages.blocks,
         "overdue": ages.overdue,
+        "kept_for_tiers": ages.kept_for_tiers,
         "restorable": ages.expired.len(),
         "expired_blocks": ages.expired.iter().take(MAX_LISTED_BLOCKS).map(entry).collect::<Vec<_>>(),
     }))
@@ -71,10 +71,12 @@ async fn status(state: &AdminState) -> Result<Value, Status> {
 
 /// Expires all overdue blocks, regardless of the maximum share per hour.
 async fn apply(state: &AdminState) -> Result<Value, Status> {
-    let retention = state.retention.retention;
+    let retention = state.retention.policy();
     let mut expired = 0;
     loop {
-        match changed(state, CatalogCommand::ExpireBlocks { retention, max_percent: None }).await? {
+        match changed(state, CatalogCommand::ExpireBlocks { retention: retention.clone(), max_percent: None })
+            .await?
+        {
             0 => return Ok(json!({ "expired": expired })),
             count => expired += count,
         }
@@ -89,7 +91,7 @@ async fn restore(state: &AdminState, blocks: Vec<BlockId>) -> Result<Value, Stat
 async fn confirm_clock(state: &AdminState) -> Result<Value, Status> {
     let time = state.overview.client.confirm_clock()?;
     // Expires nothing; the command carries the time.
-    let stamp = CatalogCommand::ExpireBlocks { retention: Duration::ZERO, max_percent: Some(0) };
+    let stamp = CatalogCommand::ExpireBlocks { retention: RetentionPolicy::default(), max_percent: Some(0) };
     changed(state, stamp).await?;
     Ok(json!({ "catalog_time": time.to_string() }))
 }

@@ -59,7 +59,8 @@ pub(super) async fn delete(
             | CommandResult::Registered(_)
             | CommandResult::Staged(_)
             | CommandResult::Claimed(_)
-            | CommandResult::FailureLimit(_) => deleted += 1,
+            | CommandResult::FailureLimit(_)
+            | CommandResult::NotCompared(_) => deleted += 1,
         }
     }
     Ok(json!({ "deleted": deleted }))
