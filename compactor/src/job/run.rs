@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use athanor_block::{BlockFolder, META_FILE, RowTotals, merge_round_count};
-use athanor_catalog::{BlockEntry, BlockId, DropReason, DroppedRows, TENANT_FOLDER_LEVEL};
+use athanor_catalog::{BlockEntry, BlockId, CompactionJob, DropReason, DroppedRows, TENANT_FOLDER_LEVEL};
 use athanor_chassis::memory_budget::{MemoryBudget, MemoryReservation};
 use athanor_chassis::{ByteSize, CpuActivity, Tier};
 use athanor_storage::path::BlockOwner;
@@ -69,7 +69,8 @@ async fn merge_inputs(
     let context = merger.context;
     locate_parts(context, &mut merger.inputs).await?;
     let inputs = &merger.inputs;
-    let _space = reserve_scratch(scratch_budget, missing_bytes(inputs), inputs.len()).await?;
+    let copies = scratch_copies(context.job);
+    let _space = reserve_scratch(scratch_budget, missing_bytes(inputs).saturating_mul(copies)).await?;
     let read_bytes = fetch_inputs(context, inputs).await?;
     let planned = merger.plan_outputs().await?;
     let blocks = planned.len() * blocks_per_output(context.job);
@@ -137,15 +138,16 @@ async fn write_tiers(
     Ok(())
 }
 
-/// Reserves space for the inputs, the rounds of the merge and one output.
-async fn reserve_scratch(
-    budget: &Arc<MemoryBudget>,
-    input_bytes: u64,
-    inputs: usize,
-) -> Result<MemoryReservation, JobError> {
+/// Returns how often the bytes of a job's inputs fit into the scratch space that it needs: for the inputs, the rounds
+/// of the merge and one output. An output stays until the coarser tier was merged from it.
+fn scratch_copies(job: &CompactionJob) -> u64 {
+    let rounds = u64::from(merge_round_count(job.inputs.len()) > 1);
+    2 + rounds + u64::from(writes_tiers(job))
+}
+
+/// Reserves space for the files of a job.
+async fn reserve_scratch(budget: &Arc<MemoryBudget>, needed: u64) -> Result<MemoryReservation, JobError> {
     let limit = budget.limit();
-    let copies = if merge_round_count(inputs) > 1 { 3 } else { 2 };
-    let needed = input_bytes.saturating_mul(copies);
     if needed > limit.get() {
         let needed = ByteSize::bytes(needed).to_approximate_string();
         return Err(JobError::from_reason(format!(
