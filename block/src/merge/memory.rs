@@ -66,7 +66,7 @@ const MAPPING_BYTES: u64 = 200;
 struct TenantCounts {
     /// Profiles of inputs.
     written_profiles: u64,
-    /// Profiles of inputs and of blocks whose IDs are compared.
+    /// Profiles of inputs.
     planned_profiles: u64,
     samples: u64,
     names: u64,
@@ -90,7 +90,7 @@ pub fn estimate_merge_memory(
     for (tenant, parts) in &parts {
         let mut counts = TenantCounts::default();
         for part in compared.iter().filter_map(|block| block.tenant_block(tenant).ok()) {
-            counts.add_ids(&part);
+            counts.add_header_buffers(&part);
         }
         for location in parts {
             counts.add(&sources[location.input].block.tenant_block_at(location.tenant))?;
@@ -120,7 +120,8 @@ impl TenantCounts {
             + u64::from(functions.1) * FUNCTION_BYTES
             + u64::from(mappings.1) * MAPPING_BYTES;
         self.written_profiles += u64::from(profiles.1);
-        self.add_ids(part);
+        self.planned_profiles += u64::from(profiles.1);
+        self.add_header_buffers(part);
         self.samples += samples;
         self.buffers += up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
             + up_to(samples, READ_AHEAD_ROWS) * DECODED_SAMPLE_BYTES
@@ -131,10 +132,9 @@ impl TenantCounts {
         Ok(())
     }
 
-    /// Adds the headers of a part's profiles.
-    fn add_ids(&mut self, part: &TenantBlock<'_>) {
+    /// Adds the buffers of a part's profile headers.
+    fn add_header_buffers(&mut self, part: &TenantBlock<'_>) {
         let profiles = u64::from(part.meta.profiles.1);
-        self.planned_profiles += profiles;
         self.buffers += up_to(profiles, MAX_ROWS_PER_PAGE) * PAGED_PROFILE_BYTES
             + up_to(profiles, PROFILE_BATCH_ROWS) * DECODED_PROFILE_BYTES;
     }

@@ -204,9 +204,16 @@ impl<'s> TenantSelection<'s> {
         let tenant = of_tenant.parts.first().map(|part| part.part.meta.tenant.as_str());
         let compared: Vec<TenantBlock<'_>> =
             compared.iter().filter_map(|block| block.tenant_block(tenant?).ok()).collect();
+        // Only IDs that an input has as well are held, so memory does not grow with the compared blocks.
+        prefixes.sort_unstable();
+        let mut shared = Vec::new();
         for part in &compared {
-            for_each_selected_id(part, selection, |id| prefixes.push(DuplicateIds::prefix(id)))?;
+            for_each_selected_id(part, selection, |id| {
+                let prefix = DuplicateIds::prefix(id);
+                shared.extend(prefixes.binary_search(&prefix).is_ok().then_some(prefix));
+            })?;
         }
+        prefixes.extend(shared);
         let mut duplicates = DuplicateIds::from_prefixes(prefixes);
         if duplicates.is_empty() {
             return Ok(of_tenant);

@@ -87,7 +87,10 @@ async fn merge_inputs(
         result: JobResult { read_bytes, ..JobResult::default() },
         duplicates: BTreeMap::new(),
     };
-    let mut compared = ComparedBlocks::default();
+    let mut compared = match writes_tiers(context.job) {
+        true => ComparedBlocks::list(context, &planned).await?,
+        false => ComparedBlocks::default(),
+    };
     for (ids, output) in ids.chunks(blocks_per_output(context.job)).zip(&planned) {
         write_tiers(merger, output, ids, &origins, &mut compared, &mut outputs).await?;
     }
@@ -108,10 +111,7 @@ async fn write_tiers(
     let context = merger.context;
     let Some((&first, downsampled)) = ids.split_first() else { return Ok(()) };
     let has_covered_inputs = merger.inputs.iter().any(|input| input.entry.is_covered);
-    let compared = match writes_tiers(context.job) {
-        true => compared.open_for(context, planned).await?,
-        false => Vec::new(),
-    };
+    let compared = compared.open_for(context, planned).await?;
     if !compared.is_empty() {
         merger.check_memory(compared.clone()).await?;
     }

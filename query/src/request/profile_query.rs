@@ -194,7 +194,7 @@ impl ProfileQuery {
             | QueryKind::Trees(_) => false,
         };
         let steps = match &self.what {
-            QueryKind::Points(points) => Some(points.steps),
+            QueryKind::Points(points) => Some(points.steps.floor_to_millis()),
             _ => None,
         };
         RequiredResolution { single_profiles: is_single || !profiles.is_empty() || requests.is_some(), steps }
@@ -322,6 +322,15 @@ impl TimeGrid {
         TimeRange { from: self.start.saturating_sub(self.step).saturating_add(1), to }
     }
 
+    /// Returns the grid with its points at the start of their milliseconds. Clients state points in milliseconds,
+    /// and a point includes its whole millisecond. In tiers, a profile from the rest of that millisecond counts for
+    /// the next point. Otherwise no bucket would lie within one point.
+    #[must_use]
+    pub fn floor_to_millis(&self) -> Self {
+        const NANOS_PER_MILLI: i64 = 1_000_000;
+        Self { start: self.start.saturating_sub(self.start.rem_euclid(NANOS_PER_MILLI)), ..*self }
+    }
+
     /// Returns the index of the point that covers a timestamp, if there is one.
     pub fn point_index(&self, time: i64) -> Option<u64> {
         let after = i128::from(time) - i128::from(self.start);
@@ -414,6 +423,19 @@ mod tests {
             QueryKind::Profiles(ProfileListQuery::default()),
         ];
         assert!(!rows.into_iter().any(is_index_only));
+    }
+
+    #[test]
+    fn charts_of_whole_hours_may_read_buckets_of_an_hour() {
+        const HOUR: i64 = 3_600_000_000_000;
+        let steps = TimeGrid { start: 7 * HOUR + 999_999, step: HOUR, count: 9 };
+        let what = QueryKind::Points(TimeSeriesQuery { steps, ..TimeSeriesQuery::default() });
+        let ask = ProfileQuery { what, ..ProfileQuery::default() };
+        let required = ask.required_resolution().steps.unwrap();
+        assert_eq!((required.start, required.step, required.count), (7 * HOUR, HOUR, 9));
+        let before_epoch = TimeGrid { start: -1, ..steps }.floor_to_millis();
+        assert_eq!(before_epoch.start, -1_000_000);
+        assert_eq!(TimeGrid { start: i64::MIN, ..steps }.floor_to_millis().start, i64::MIN);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(super) fn estimate_cost(
     let size = SourceCost {
         sources: 1,
         series: picked.matched_series().map(|series| series_labels(series).hash()).collect(),
-        profiles: picked.places.len() as u64,
+        profiles: picked.rows().map(|row| picked.record_count(row)).fold(0, u64::saturating_add),
         samples,
         index_bytes: index,
         row_bytes: rows,

@@ -233,13 +233,11 @@ impl RetentionWorker {
         Ok(())
     }
 
-    /// Clears records of data loss that are older than the retention, since retention would have removed that
+    /// Clears records of data loss that are older than each retention, since retention would have removed that
     /// data.
     async fn clear_data_loss(&self, now: Timestamp) -> Result<(), Status> {
-        if self.config.retention.is_zero() {
-            return Ok(());
-        }
-        let before = now.minus(self.config.retention);
+        let Some(longest) = self.config.policy().longest() else { return Ok(()) };
+        let before = now.minus(longest);
         let listing = self.catalog.list_blocks(&TenantId::anonymous(), 0, 0).await;
         let data_losses = listing.map_err(|error| Status::from_error(&error))?.data_losses;
         if data_losses.iter().any(|record| record.since < before) {

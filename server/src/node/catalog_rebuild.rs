@@ -78,9 +78,10 @@ async fn again(
     let ways = site.routing_handles(None).ways;
     let at = clock.wall();
     let until = clock.monotonic() + REBUILD_DEADLINE;
-    // Older blocks may have been removed by the retention of some tenant or tier.
-    let shortest = site.config.retention(site.overrides.clone()).policy().shortest();
-    let retained_since = shortest.map_or(Timestamp::UNIX_EPOCH, |retention| at.minus(retention));
+    // A younger block that is missing may belong to a tenant or tier with a shorter retention. It is reported as lost
+    // all the same: that is better than silence about a loss.
+    let longest = site.config.retention(site.overrides.clone()).policy().longest();
+    let retained_since = longest.map_or(Timestamp::UNIX_EPOCH, |retention| at.minus(retention));
     loop {
         let may_wait = clock.monotonic() < until;
         match voting(others) {

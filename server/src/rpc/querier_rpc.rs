@@ -29,6 +29,8 @@ use crate::rpc::ingester_client::IngesterClient;
 use crate::rpc::ingester_service::parse_tenant;
 use crate::rpc::result_stream::{StreamChecksum, decode_frames, encode_frames};
 
+/// Limit of the stretches that are read from a response. A querier joins them to fewer.
+const MAX_DECODED_STRETCHES: usize = 64;
 /// Time limit of a call to a querier.
 const QUERIER_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Retry delay for a querier that does not respond.
@@ -184,7 +186,8 @@ fn decode_report(
             usize::try_from(bytes).unwrap_or(usize::MAX),
         )),
     };
-    let resolution = ResultResolution::from_stretches(resolution.iter().filter_map(decode_stretch));
+    let stretches = resolution.iter().take(MAX_DECODED_STRETCHES).filter_map(decode_stretch);
+    let resolution = ResultResolution::from_stretches(stretches);
     Ok(AsyncQueryReport { progress, warnings, resolution })
 }
 

@@ -24,6 +24,9 @@ use crate::rpc::dedup_ranges::{decode_excluded_ids, encode_excluded_ids};
 use crate::rpc::ingester_service::parse_tenant;
 use crate::rpc::result_stream::{StreamChecksum, encode_frames};
 
+/// Limit of the ranges that a request reads from one block. A plan has about ten.
+const MAX_BLOCK_RANGES: usize = 64;
+
 /// Service that queries the blocks of this node.
 #[derive(Clone)]
 pub struct StoreGatewayService {
@@ -171,13 +174,29 @@ fn encode_time_range(TimeRange { from, to }: TimeRange) -> wire::TimeRange {
     wire::TimeRange { from_nanos: from, until_nanos: to }
 }
 
+/// Decodes the ranges of one block. Each row must be in one range only, or it would count twice.
+fn decode_block_ranges(ranges: &[wire::TimeRange]) -> Result<Vec<TimeRange>, Status> {
+    let invalid = |reason: String| Status::new(ErrorCode::Invalid, format!("ranges of a block: {reason}"));
+    if ranges.len() > MAX_BLOCK_RANGES {
+        return Err(invalid(format!("there are {}, the limit is {MAX_BLOCK_RANGES}", ranges.len())));
+    }
+    let ranges: Vec<TimeRange> = ranges.iter().map(decode_time_range).collect();
+    if let Some(empty) = ranges.iter().find(|range| range.from >= range.to) {
+        return Err(invalid(format!("{} to {} is empty", empty.from, empty.to)));
+    }
+    match ranges.windows(2).find(|pair| pair[1].from < pair[0].to) {
+        Some(pair) => Err(invalid(format!("{} begins before {} ends", pair[1].from, pair[0].to))),
+        None => Ok(ranges),
+    }
+}
+
 /// Decodes the request for one block.
 fn decode_block_request(request: &wire::BlockRequest) -> Result<BlockTarget, Status> {
     Ok(BlockTarget {
         block: decode_block_id(&request.block_id)?,
         in_tenant_folder: request.in_tenant_folder,
         whole: request.covers_block,
-        ranges: request.ranges.iter().map(decode_time_range).collect(),
+        ranges: decode_block_ranges(&request.ranges)?,
         tells: request.report_ids_for.as_ref().map(decode_time_range),
         without: decode_excluded_ids(&request.excluded_ids)?,
     })
@@ -217,5 +236,20 @@ mod tests {
             let decoded = decode_block_request(&encode_block_request(&target));
             assert_eq!(decoded.expect("a valid request"), target);
         }
+    }
+
+    #[test]
+    fn ranges_that_would_count_rows_twice_are_refused() {
+        let refusal = |ranges: &[(i64, i64)]| {
+            let ranges = ranges.iter().map(|&(from, to)| TimeRange { from, to }).collect();
+            let target =
+                BlockTarget { ranges, ..BlockTarget::without_duplicates(BlockId::from_number(8), false) };
+            decode_block_request(&encode_block_request(&target)).map_err(|status| status.message)
+        };
+        assert!(refusal(&[(0, 5), (5, 6)]).is_ok());
+        assert!(refusal(&[(0, 5), (4, 6)]).unwrap_err().contains("4 begins before 5 ends"));
+        assert!(refusal(&[(3, 3)]).unwrap_err().contains("3 to 3 is empty"));
+        let many: Vec<(i64, i64)> = (0..65).map(|number| (number, number + 1)).collect();
+        assert!(refusal(&many).unwrap_err().contains("there are 65, the limit is 64"));
     }
 }

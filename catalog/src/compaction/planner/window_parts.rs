@@ -57,6 +57,7 @@ impl WindowParts {
         for &GroupedPart { part: index, .. } in grouped {
             let part = &table.parts[index];
             let is_free = part.state == PartState::Free;
+            parts.has_claimed |= part.state == PartState::Claimed;
             if is_result(part) {
                 let result = by_token.entry(table.block(part).job).or_default();
                 result.parts.push(index);
@@ -64,8 +65,6 @@ impl WindowParts {
                 result.is_excluded |= !is_free;
             } else if is_free {
                 parts.lower.push(index);
-            } else {
-                parts.has_claimed |= part.state == PartState::Claimed;
             }
         }
         parts.results = by_token.into_values().filter(|result| !result.is_excluded).collect();

@@ -105,6 +105,14 @@ impl RetentionPolicy {
         durations.filter(|retention| !retention.is_zero()).min()
     }
 
+    /// Returns the longest retention of all tenants and tiers. Absent if some blocks are kept for ever.
+    pub fn longest(&self) -> Option<Duration> {
+        let all = self.tenants.values().chain([&self.default]);
+        let durations = all.flat_map(|retention| Tier::ALL.map(|tier| retention.of_tier(tier)));
+        let longest_first = durations.max_by_key(|retention| (retention.is_zero(), *retention));
+        longest_first.filter(|retention| !retention.is_zero())
+    }
+
     /// Returns the longest retention among a block's tenants.
     pub(in crate::state) fn of_block(&self, block: &BlockEntry) -> BlockRetention {
         let of_tenants =

@@ -41,6 +41,8 @@ impl CatalogState {
         self.check_output_conflicts(&parts, &outputs)?;
         if let Some(block) = self.find_uncompared_block(&parts, &outputs, compared) {
             self.compaction.claims.remove(&token);
+            // A rebuild must not find them and take the job for finished.
+            outputs.iter().for_each(|output| self.insert_tombstone(output));
             return Ok(CommandOutcome::Changed(CommandResult::NotCompared(block)));
         }
         let count = parts.len() + outputs.len();

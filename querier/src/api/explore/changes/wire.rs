@@ -11,7 +11,9 @@ use athanor_proto::athanor::v1::{
     ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
     Measure as WireMeasure, Verdict, Weights,
 };
-use athanor_query::{MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind};
+use athanor_query::{
+    MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind, RequiredResolution,
+};
 
 use super::super::wire::{parse_page, parse_query};
 use super::super::{ExploreQuery, PageRange};
@@ -110,7 +112,9 @@ async fn load_weights(
     asked: ExploreQuery,
     level: ChangeLevel,
 ) -> Result<WeightSource, Status> {
-    let ExploreQuery { selection, stacks, .. } = asked;
+    let ExploreQuery { mut selection, stacks, .. } = asked;
+    // The test for noise counts single profiles, so the weights are those of single profiles too.
+    selection.resolution = Some(RequiredResolution { single_profiles: true, steps: None });
     Ok(match level {
         ChangeLevel::Function => {
             WeightSource::Functions(full_tree(executor, reader, selection, stacks).await?)
