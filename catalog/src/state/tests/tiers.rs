@@ -191,15 +191,20 @@ fn rows_are_compared_with_covered_blocks_of_their_times() {
     add_covered(&mut state, 4, 30, 9, 12);
     add_covered(&mut state, 5, 40, 10, 12);
     let inputs = listed(&state, &[1, 2]);
-    let finish_with = |state: &mut CatalogState, compared: &[u128]| {
+    let mut next_output = 60;
+    let mut finish_with = |state: &mut CatalogState, compared: &[u128]| {
         let token = token(state, NOW, JobParts::from_entries(&inputs));
-        let outputs = covered(merged(&inputs, 60..61, true, token), 2, 61..70);
+        let first = next_output;
+        next_output += 10;
+        let outputs = covered(merged(&inputs, first..first + 1, true, token), 2, first + 1..first + 10);
         let compared = compared.iter().copied().map(id).collect();
         let dropped = Vec::new();
         state.apply(NOW, CatalogCommand::FinishJob { token, outputs, dropped, compared })
     };
-    for (compared, missing) in [(&[][..], 30), (&[30], 40), (&[40, 50], 30)] {
+    let refusals = [(&[][..], 30, 60), (&[30], 40, 70), (&[40, 50], 30, 80)];
+    for (compared, missing, refused_output) in refusals {
         assert_eq!(finish_with(&mut state, compared), CommandResult::NotCompared(id(missing)));
+        assert!(state.tombstones.contains_key(&id(refused_output)), "the outputs never register");
         assert_eq!(state.compaction.claims.len(), 0, "the claim ends without a failure");
         assert_eq!(state.compaction.failed_part_count(), 0);
     }
