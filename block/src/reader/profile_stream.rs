@@ -11,9 +11,9 @@ use parquet::data_type::{Int32Type, Int64Type};
 use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::PROFILES_FILE;
+use crate::reader::column_rows::read_rows;
 use crate::reader::read::{TenantBlock, local_id};
 use crate::reader::row_ids::RowIdReader;
-use crate::reader::scan::read_rows;
 
 /// Profiles decoded per batch.
 pub(crate) const PROFILE_BATCH_ROWS: usize = 4 * 1024;

@@ -1,7 +1,5 @@
 //! IDs of the rows of `profiles.parquet`. A row of a downsampled tier has the counts of its profiles instead.
 
-use std::sync::Arc;
-
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::BucketCounts;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
@@ -10,8 +8,7 @@ use parquet::data_type::{FixedLenByteArray, FixedLenByteArrayType, Int64Type};
 use crate::format::columns::{COUNT_COLUMNS, TableReader};
 use crate::format::error::BlockError;
 use crate::format::meta::PROFILES_FILE;
-use crate::reader::read::TenantBlock;
-use crate::reader::scan::read_rows;
+use crate::reader::column_rows::read_rows;
 
 /// Column index of the IDs.
 pub(crate) const ID_COLUMN: usize = 3;
@@ -71,40 +68,4 @@ fn pack_counts(records: &[i64], profiles: &[i64]) -> Result<Vec<ContentHash>, Bl
         Ok(BucketCounts { records: records as u64, profiles: profiles as u64 }.to_row_id())
     };
     records.iter().zip(profiles).map(pack).collect()
-}
-
-impl TenantBlock<'_> {
-    /// Returns whether each row adds up the profiles of a bucket.
-    pub fn is_downsampled(&self) -> bool {
-        !self.block.meta().tier().is_raw()
-    }
-
-    /// Opens the table of profiles. It has counts exactly if the tier is downsampled.
-    pub(crate) fn profiles_table(&self) -> Result<Arc<TableReader>, BlockError> {
-        let table = self.block.open_table(PROFILES_FILE)?;
-        if table.columns().counts == self.is_downsampled() {
-            return Ok(table);
-        }
-        let has = if self.is_downsampled() { "has no" } else { "has" };
-        let tier = self.block.meta().tier().name();
-        Err(BlockError::corrupt(
-            PROFILES_FILE,
-            format!("the file {has} counts of profiles, its tier is {tier}"),
-        ))
-    }
-
-    /// Returns the number of profiles in a row with this ID.
-    pub(crate) fn record_count(&self, id: ContentHash) -> u64 {
-        if self.is_downsampled() { BucketCounts::from_row_id(id).records } else { 1 }
-    }
-
-    /// Compares the number of profiles in all rows with `meta.json`.
-    pub(crate) fn check_record_count(&self, seen: u64) -> Result<(), BlockError> {
-        let expected = self.meta.profile_count();
-        if seen == expected {
-            return Ok(());
-        }
-        let why = format!("rows add up {seen} profiles, meta.json lists {expected}");
-        Err(BlockError::corrupt(PROFILES_FILE, why))
-    }
 }

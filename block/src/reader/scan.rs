@@ -15,6 +15,7 @@ use crate::format::columns::{TableReader, catch_parquet_panic};
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, MAX_ROWS_PER_PAGE, ROLLUP_FILE, SAMPLES_FILE};
 use crate::format::sample_rows::SpanContextColumns;
+use crate::reader::column_rows::{fill_rows, truncated_column};
 use crate::reader::read::{TenantBlock, local_id};
 
 /// Rows decoded per batch, so that their columns fit in the CPU cache.
@@ -341,8 +342,8 @@ impl SampleReaders {
         stacks.clear();
         values.clear();
         requests.clear();
-        fill(SAMPLES_FILE, &mut self.stacks, rows, stacks)?;
-        fill(SAMPLES_FILE, &mut self.values, rows, values)?;
+        fill_rows(SAMPLES_FILE, &mut self.stacks, rows, stacks)?;
+        fill_rows(SAMPLES_FILE, &mut self.values, rows, values)?;
         if self.spans.is_some() || self.traces.is_some() {
             requests.resize(rows, SpanContext::default());
         }
@@ -385,37 +386,6 @@ fn fill_optional<T: DataType>(
         }
     }
     Ok(())
-}
-
-/// Reads exactly `rows` rows of a column without levels.
-pub(crate) fn read_rows<T: DataType>(
-    file: &str,
-    reader: &mut ColumnReaderImpl<T>,
-    rows: usize,
-) -> Result<Vec<T::T>, BlockError> {
-    let mut values = Vec::with_capacity(rows);
-    fill(file, reader, rows, &mut values)?;
-    Ok(values)
-}
-
-fn fill<T: DataType>(
-    file: &str,
-    reader: &mut ColumnReaderImpl<T>,
-    rows: usize,
-    out: &mut Vec<T::T>,
-) -> Result<(), BlockError> {
-    while out.len() < rows {
-        let missing = rows - out.len();
-        let (records, _, _) = catch_parquet_panic(file, || reader.read_records(missing, None, None, out))?;
-        if records == 0 {
-            return Err(truncated_column(file));
-        }
-    }
-    Ok(())
-}
-
-fn truncated_column(file: &str) -> BlockError {
-    BlockError::corrupt(file, "column ends before the end of its row group")
 }
 
 #[cfg(test)]

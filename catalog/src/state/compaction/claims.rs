@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use athanor_chassis::Tier;
 use athanor_cluster::NodeId;
 
 use crate::block::{BlockEntry, PartId, TenantSpan};
 use crate::compaction::{JobParts, MAX_JOB_PARTS, PartClaim};
 use crate::state::compaction::failures::JobFailure;
-use crate::state::compaction::job_check::tier_of_parts;
 use crate::state::{CatalogState, CommandError, CommandOutcome, CommandResult};
 
 /// Duration of a lease, by the catalog's time.
@@ -33,6 +33,18 @@ pub(in crate::state) struct ListedPart<'s> {
     pub(in crate::state) block: &'s BlockEntry,
     /// Rows of the tenant.
     pub(in crate::state) span: &'s TenantSpan,
+}
+
+/// Returns the tier of a job's parts, which have to be of one tier.
+pub(in crate::state) fn tier_of_parts(inputs: &[ListedPart<'_>]) -> Result<Tier, CommandError> {
+    let expected = inputs.first().map_or(Tier::Raw, |part| part.block.tier);
+    match inputs.iter().find(|part| part.block.tier != expected) {
+        Some(ListedPart { block, span }) => {
+            let part = PartId { block: block.id, tenant: span.tenant.clone() };
+            Err(CommandError::MixedTiers { part, tier: block.tier, expected })
+        }
+        None => Ok(expected),
+    }
 }
 
 impl CatalogState {

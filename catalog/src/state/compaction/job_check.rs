@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_chassis::{TenantId, Tier};
 
 use crate::block::{
-    BlockEntry, BlockId, DropReason, DroppedRows, PartId, ShardLogRange, TENANT_FOLDER_LEVEL, TenantSpan,
+    BlockEntry, BlockId, DropReason, DroppedRows, ShardLogRange, TENANT_FOLDER_LEVEL, TenantSpan,
 };
 use crate::compaction::window::DAY_LEVEL;
-use crate::state::compaction::claims::ListedPart;
+use crate::state::compaction::claims::{ListedPart, tier_of_parts};
 use crate::state::compaction::output_mismatch::{MAX_RAW_LEVEL, MAX_TIER_LEVEL};
 use crate::state::compaction::tenant_rows::TenantRows;
 use crate::state::{CommandError, OutputMismatch};
@@ -31,18 +31,6 @@ pub(in crate::state) struct JobCheck<'j> {
     tenants: BTreeMap<TenantId, TenantRows<'j>>,
     /// Level of the raw outputs. Absent for a job without any.
     raw_level: Option<u8>,
-}
-
-/// Returns the tier of a job's parts, which have to be of one tier.
-pub(in crate::state) fn tier_of_parts(inputs: &[ListedPart<'_>]) -> Result<Tier, CommandError> {
-    let expected = inputs.first().map_or(Tier::Raw, |part| part.block.tier);
-    match inputs.iter().find(|part| part.block.tier != expected) {
-        Some(ListedPart { block, span }) => {
-            let part = PartId { block: block.id, tenant: span.tenant.clone() };
-            Err(CommandError::MixedTiers { part, tier: block.tier, expected })
-        }
-        None => Ok(expected),
-    }
 }
 
 impl<'j> JobCheck<'j> {
