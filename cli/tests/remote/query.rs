@@ -180,7 +180,8 @@ fn series_are_shown_the_largest_first() {
     let (code, out, err) = run(&args, &server.url);
     assert_eq!((code, err.as_str()), (0, ""));
     assert!(out.contains("a point every 1m"), "{out}");
-    let lines: Vec<&str> = out.lines().skip(3).collect();
+    assert!(out.contains("Points: average of its profiles"), "{out}");
+    let lines: Vec<&str> = out.lines().skip(4).collect();
     assert!(lines[0].trim_start().starts_with("6s         4s         4s       2"), "{out}");
     assert!(lines[0].ends_with("{pod=\"b\"}") && lines[1].ends_with("{pod=\"a\"}"), "{out}");
     let asked: SelectSeriesRequest = server.seen()[0].read();

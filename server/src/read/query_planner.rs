@@ -122,7 +122,7 @@ impl DataSources for QueryPlanner {
 
     async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status> {
         let found = self.find(tenant, TimeRange::default()).await?;
-        let DataLocations { views, far, blocks, mut warnings, mut moved, .. } = found;
+        let DataLocations { views, far, blocks, expired_until, mut warnings, mut moved, .. } = found;
         let far = self.asking.group_by_leader(far, false, &DuplicateExclusions::default());
         let mut afar = Vec::new();
         for beside in join_all(far.iter().map(|far| far.fetch_metadata(tenant))).await {
@@ -135,7 +135,8 @@ impl DataSources for QueryPlanner {
                 Err(status) => return Err(status),
             }
         }
-        let of_blocks = block_times(&blocks, tenant);
+        let expired = expired_until.get(&Tier::Raw).copied();
+        let of_blocks = block_times(&blocks, tenant, expired);
         let all = views.iter().filter_map(|(_, view)| view.times()).chain(of_blocks).chain(afar);
         Ok(DataTimeRange {
             span: enclosing_span(all.filter_map(|(first, last)| displayable_range(first, last))),

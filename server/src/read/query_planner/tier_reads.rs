@@ -78,16 +78,23 @@ impl DataLocations {
     }
 }
 
-/// Returns the first and the last profile time of blocks. A bucket's time is its end, so the last time comes from
-/// the finest downsampled tier.
-pub(super) fn block_times(blocks: &[BlockEntry], tenant: &TenantId) -> Vec<(i64, i64)> {
-    let finest = blocks.iter().map(|block| block.tier).filter(|tier| !tier.is_raw()).min();
+/// Returns the first and the last profile time of blocks. Raw blocks have the times of all profiles that did not
+/// expire. `expired_until` is the latest time of those that did. Downsampled blocks have the times of their buckets:
+/// a bucket's time is its end.
+pub(super) fn block_times(
+    blocks: &[BlockEntry],
+    tenant: &TenantId,
+    expired_until: Option<i64>,
+) -> Vec<(i64, i64)> {
     let times = |block: &BlockEntry| {
         let RowTimes { first, last } = row_times(block, tenant, TimeRange::default())?;
-        let is_fine = block.tier.is_raw() || finest == Some(block.tier);
+        if block.tier.is_raw() {
+            return Some((first, last));
+        }
         let before_first = block.tier.bucket_nanos() - Tier::Raw.bucket_nanos();
-        let start = first.saturating_sub(before_first);
-        Some((start, if is_fine { last } else { start }))
+        let first = first.saturating_sub(before_first);
+        let last = last.min(expired_until?);
+        (first <= last).then_some((first, last))
     };
     blocks.iter().filter_map(times).collect()
 }

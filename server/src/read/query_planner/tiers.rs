@@ -171,13 +171,16 @@ fn provenance_depends_on_blocks_and_on_expired_tiers() {
 }
 
 #[test]
-fn data_time_range_ends_with_finest_tier() {
-    let mut blocks = two_days();
-    blocks.retain(|block| !block.tier.is_raw());
-    blocks.push(tier_block(50, Tier::FiveMinutes, 48..49));
-    blocks.push(tier_block(51, Tier::OneDay, 48..49));
-    let times = block_times(&blocks, &TenantId::anonymous());
-    let first = times.iter().map(|times| times.0).min();
-    let last = times.iter().map(|times| times.1).max();
-    assert_eq!((first, last), (Some(1), Some(49 * HOUR_NANOS)));
+fn data_time_range_is_that_of_raw_blocks_and_of_expired_profiles() {
+    let blocks = two_days();
+    let enclosing = |blocks: &[BlockEntry], expired_until| {
+        let times = block_times(blocks, &TenantId::anonymous(), expired_until);
+        (times.iter().map(|times| times.0).min(), times.iter().map(|times| times.1).max())
+    };
+    let raw: Vec<BlockEntry> = blocks.iter().filter(|block| block.tier.is_raw()).cloned().collect();
+    assert_eq!(enclosing(&blocks, None), enclosing(&raw, None), "buckets widen no range");
+    let rest: Vec<BlockEntry> = blocks.iter().filter(|block| !block.tier.is_raw()).cloned().collect();
+    assert_eq!(enclosing(&rest, None), (None, None));
+    let expired_until = 20 * HOUR_NANOS + 7;
+    assert_eq!(enclosing(&rest, Some(expired_until)), (Some(1), Some(expired_until)));
 }
