@@ -53,7 +53,7 @@ pub struct MergeSource {
     pub block: Block,
     /// Tenants of the block that take part. None for all.
     pub tenants: Option<BTreeSet<String>>,
-    /// Whether the downsampled tiers hold the rows of a raw block. Its copy of a profile stays in the raw tier, and
+    /// True if the downsampled tiers hold the rows of a raw block. Its copy of a profile stays in the raw tier, and
     /// is not added to downsampled tiers.
     pub is_covered: bool,
 }

@@ -50,7 +50,7 @@ pub struct BlockEntry {
     /// Tier of the rows. Blocks of several tenants are raw.
     #[serde(default, skip_serializing_if = "Tier::is_raw")]
     pub tier: Tier,
-    /// Whether all downsampled tiers hold the rows of a raw block. Such a block has one tenant.
+    /// True if all downsampled tiers hold the rows of a raw block. Such a block has one tenant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_covered: bool,
     /// Listed parts of the block, one per tenant. A part that was merged into another block is removed here,
@@ -118,7 +118,7 @@ pub struct DroppedRows {
     pub samples: u64,
     /// Sum of the sample values, modulo 2^64.
     pub sum: u64,
-    /// Whether the rows are of covered parts, so that the tiers keep holding them.
+    /// True if the rows are of covered parts, so that the tiers keep holding them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_covered: bool,
 }

@@ -86,7 +86,7 @@ pub struct PartFailures {
     pub count: u32,
     /// Largest job that may include the part.
     pub max_parts: u32,
-    /// Whether the part is excluded from all jobs.
+    /// True if the part is excluded from all jobs.
     pub is_quarantined: bool,
     /// Message of the newest failure.
     pub reason: String,
@@ -100,7 +100,7 @@ pub struct PartFailures {
 pub struct CompactionStatus {
     /// Time of the catalog.
     pub time: Timestamp,
-    /// Whether an operator paused compaction.
+    /// True if an operator paused compaction.
     pub is_paused: bool,
     /// Number of listed raw blocks by level.
     pub blocks_by_level: BTreeMap<u8, u64>,

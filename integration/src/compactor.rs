@@ -42,7 +42,7 @@ pub struct TestCompactor {
     pub cluster: String,
     /// Number of jobs that wrote their blocks.
     pub written: Arc<AtomicU64>,
-    /// Whether claims of jobs that end before `FinishJob` are given up at once. Otherwise their leases expire.
+    /// True if claims of jobs that end before `FinishJob` are given up at once. Otherwise their leases expire.
     pub gives_up_claims: bool,
 }
 

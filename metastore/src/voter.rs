@@ -51,7 +51,7 @@ pub struct MetastoreVoterDeps {
     pub clock: Clock,
     /// Pool that plans compaction jobs.
     pub compute: ComputePool,
-    /// Whether the leader uploads snapshots. Objects of tombstoned blocks then wait for a snapshot.
+    /// True if the leader uploads snapshots. Objects of tombstoned blocks then wait for a snapshot.
     pub uploads_snapshots: bool,
 }
 

@@ -230,7 +230,7 @@ pub struct BlockOrigin {
     /// Tier of the rows.
     #[serde(default, skip_serializing_if = "Tier::is_raw")]
     pub tier: Tier,
-    /// Whether the downsampled tiers hold all rows of a raw block.
+    /// True if the downsampled tiers hold all rows of a raw block.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_covered: bool,
 }

@@ -179,7 +179,7 @@ struct TenantSelection<'s> {
 /// Selected rows of one part.
 struct PartSelection<'s> {
     part: TenantBlock<'s>,
-    /// Whether downsampled tiers hold the rows.
+    /// True if downsampled tiers hold the rows.
     is_covered: bool,
     /// Series of the partition, by index. None for all.
     partition: Option<Vec<bool>>,

@@ -91,7 +91,7 @@ pub struct PlanInput {
     pub failures: BTreeMap<PartId, PartFailures>,
     /// Number of workers that claim jobs.
     pub workers: u32,
-    /// Whether an operator paused compaction.
+    /// True if an operator paused compaction.
     pub is_paused: bool,
     /// Thresholds of the planner.
     pub settings: PlannerSettings,

@@ -285,7 +285,7 @@ pub enum CatalogCommand {
     },
     /// Pauses or resumes the compaction of all tenants, on an operator's command.
     PauseCompaction {
-        /// Whether compaction is paused from now on.
+        /// True if compaction is paused from now on.
         paused: bool,
     },
     /// Records that the objects of tombstoned blocks are removed from the bucket.

@@ -30,7 +30,7 @@ use crate::state::{CatalogState, CommandOutcome};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::state) struct CompactionState {
-    /// Whether an operator paused compaction.
+    /// True if an operator paused compaction.
     pub(in crate::state) is_paused: bool,
     /// Claims by token. A part is in at most one of them, so a token is valid while its claim is here.
     pub(in crate::state) claims: BTreeMap<u64, SharedValue<PartClaim>>,

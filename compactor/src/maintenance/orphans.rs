@@ -37,7 +37,7 @@ pub struct OrphanRound {
     pub visited: u64,
     /// Number of folders that were tombstoned.
     pub tombstoned: u64,
-    /// Whether the round reached the last key, so that the next one begins at the first.
+    /// True if the round reached the last key, so that the next one begins at the first.
     pub is_last: bool,
 }
 

@@ -114,7 +114,7 @@ pub struct Remains {
     pub compute: ComputePool,
     /// Who commits.
     pub pump: CommitMode,
-    /// Whether the log is damaged.
+    /// True if the log is damaged.
     pub damaged: bool,
 }
 

@@ -342,7 +342,7 @@ async fn wrong_clocks_slow_lines_and_standstill_do_no_harm() {
     }
 }
 
-/// Whether each of three nodes leads one of three shards.
+/// True if each of three nodes leads one of three shards.
 fn spread(cluster: &TestCluster) -> bool {
     ["a", "b", "c"].iter().all(|name| cluster.led_shard_count(name) == 1)
 }

@@ -43,7 +43,7 @@ struct JobPlan {
     planned_at: Duration,
     /// The most urgent first.
     jobs: VecDeque<CompactionJob>,
-    /// Whether the plan had all jobs that wait.
+    /// True if the plan had all jobs that wait.
     is_complete: bool,
     /// Number of workers by tenant, those that were offered a job of the tenant included.
     busy_workers: BTreeMap<TenantId, u32>,

@@ -46,7 +46,7 @@ struct FlushedPart {
     group: FlushedGroup,
     tenant: usize,
     part: usize,
-    /// Whether the final block of its window exists, and the part has no rows of another window.
+    /// True if the final block of its window exists, and the part has no rows of another window.
     is_after_final: bool,
 }
 

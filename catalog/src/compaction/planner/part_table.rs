@@ -21,7 +21,7 @@ pub(super) struct PlanPart {
     pub tier: Tier,
     /// Level of the block.
     pub level: u8,
-    /// Whether the tiers hold the rows of a raw part.
+    /// True if the tiers hold the rows of a raw part.
     pub is_covered: bool,
     /// Time of the earliest profile, Unix nanoseconds.
     pub min_time: i64,
@@ -33,7 +33,7 @@ pub(super) struct PlanPart {
     pub arrival: Timestamp,
     /// Largest job that may include the part.
     pub max_parts: usize,
-    /// Whether jobs can take the part.
+    /// True if jobs can take the part.
     pub state: PartState,
 }
 

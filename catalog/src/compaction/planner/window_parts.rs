@@ -32,7 +32,7 @@ pub(super) struct WindowParts {
     pub lower: Vec<usize>,
     /// Results of earlier jobs, the smallest first.
     pub results: Vec<JobResult>,
-    /// Whether running jobs merge lower parts.
+    /// True if running jobs merge lower parts.
     pub has_claimed: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct WindowTotal {
     uncovered_parts: usize,
     /// Bytes of the parts of level 1 in an hour.
     ten_minute_bytes: u64,
-    /// Whether running or coming jobs write rows of the window at a lower level.
+    /// True if running or coming jobs write rows of the window at a lower level.
     pub is_pending: bool,
 }
 

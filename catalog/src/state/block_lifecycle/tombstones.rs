@@ -24,7 +24,7 @@ pub struct Tombstone {
     /// reads their ids [INV-13].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flushed: Option<ShardLogRange>,
-    /// Whether the objects are removed from the bucket.
+    /// True if the objects are removed from the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_removed: bool,
 }

@@ -25,7 +25,7 @@ pub(super) struct InputRows {
     pub(super) max_time: i64,
     /// Newest arrival of the rows.
     pub(super) newest_arrival: Timestamp,
-    /// Whether all inputs state the sum of their values.
+    /// True if all inputs state the sum of their values.
     has_sums: bool,
     counts: RowCounts,
     dropped: RowCounts,

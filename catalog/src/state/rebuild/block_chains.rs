@@ -22,7 +22,7 @@ pub(in crate::state) struct FlushedCandidate<'b> {
     pub(in crate::state) block: &'b BlockEntry,
     /// Token of the newest job that read the block. Such a block was registered.
     pub(in crate::state) read_by: Option<u64>,
-    /// Whether a finished job took a part of the block.
+    /// True if a finished job took a part of the block.
     pub(in crate::state) has_taken_parts: bool,
 }
 

@@ -66,9 +66,9 @@ pub struct FinishedJobs {
 struct JobCandidate<'b> {
     source: &'b JobSource,
     outputs: Vec<&'b BlockEntry>,
-    /// Whether a later job claimed one of the parts.
+    /// True if a later job claimed one of the parts.
     is_obsolete: bool,
-    /// Whether all inputs are known, or are outputs of such jobs.
+    /// True if all inputs are known, or are outputs of such jobs.
     is_traced: bool,
 }
 

@@ -55,7 +55,7 @@ struct Model {
     state: CatalogState,
     now: Timestamp,
     next: u128,
-    /// Whether most jobs fail.
+    /// True if most jobs fail.
     is_failing: bool,
     /// Rows in the files of each block. Files are never changed.
     files: BTreeMap<PartId, BTreeSet<Row>>,

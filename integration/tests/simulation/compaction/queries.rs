@@ -32,9 +32,9 @@ pub struct Expectation<'e> {
 /// Profile with the places that hold it.
 pub struct ExpectedProfile<'e> {
     pub sent: &'e SentProfile,
-    /// Whether the downsampled tiers hold it.
+    /// True if the downsampled tiers hold it.
     pub is_covered: bool,
-    /// Whether a listed raw block holds it.
+    /// True if a listed raw block holds it.
     pub is_raw_listed: bool,
 }
 

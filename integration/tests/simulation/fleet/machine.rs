@@ -199,7 +199,7 @@ impl Machine {
         *self.clock.borrow_mut() = self.ground.clock.with_skew(clock);
     }
 
-    /// Whether its clock is far ahead from now on, for some minutes.
+    /// True if its clock is far ahead from now on, for some minutes.
     fn boots_far_ahead(&self) -> bool {
         let Ground { goes_far, has_far, is_quiet, clock, world, .. } = &*self.ground;
         let may = *goes_far && self.has_lived.replace(true) && !is_quiet.get() && !has_far.get();
