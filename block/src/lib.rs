@@ -26,6 +26,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod build;
+mod encoding;
 mod format;
 mod merge;
 mod reader;

@@ -1,7 +1,7 @@
 //! Blocks on the reference set R: bytes per sample, and the speed of building, merging and adding up.
 //!
 //! `cargo bench -p athanor-block --bench block` runs on R-1k; `-- --profiles 10000` takes R-10k, but for building;
-//! `--only build`, `merge` or `tenants` does one part. Each figure stands beside a floor. What one thread does is measured in processor time.
+//! `--only build`, `merge` or `tenants` does one part. `--write FOLDER` writes the blocks of R that `--merge-in FOLDER` merges. Each figure stands beside a floor. What one thread does is measured in processor time.
 #![expect(clippy::unwrap_used, reason = "a bench")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -111,6 +111,9 @@ fn main() {
     let count: usize = after("--profiles").map_or(1200, |count| count.parse().unwrap());
     if let Some(folder) = after("--merge-in") {
         return merge_in(std::path::Path::new(folder));
+    }
+    if let Some(folder) = after("--write") {
+        return write_pieces(&ReferenceDataset::new(1), count, std::path::Path::new(folder));
     }
     let only = after("--only").map(String::as_str);
     let set = ReferenceDataset::new(1);
@@ -262,6 +265,15 @@ fn copy(from: &MemoryFolder, to: &std::path::Path) {
     for name in from.names() {
         let length = from.length(&name).unwrap() as usize;
         std::fs::write(to.join(&name), from.read(&name, 0, length).unwrap()).unwrap();
+    }
+}
+
+/// Writes ten blocks into a new folder, for `--merge-in`.
+fn write_pieces(set: &ReferenceDataset, count: usize, folder: &std::path::Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    for piece in 0..10 {
+        let block = build(set, piece * count / 10..(piece + 1) * count / 10, false).folder;
+        copy(&block, &folder.join(piece.to_string()));
     }
 }
 

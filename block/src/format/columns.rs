@@ -25,6 +25,8 @@ use parquet::file::writer::{
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 
+use crate::encoding::page_reader::{PagedColumn, PagedNumber};
+use crate::encoding::page_writer::{ColumnEncoder, EncodedColumn, NumberColumn};
 use crate::format::error::BlockError;
 use crate::format::folder::{CachedTailReader, ChecksumReader, ChecksumWriter};
 use crate::format::meta::{
@@ -196,6 +198,8 @@ fn writer_properties(file: &str, columns: OptionalColumns, compression: Compress
 pub(crate) enum ColumnValues<'a> {
     I32(&'a [i32]),
     I64(&'a [i64]),
+    /// Numbers that the block's own encoder writes.
+    Numbers(NumberColumn<'a>),
     Bool(&'a [bool]),
     Text(&'a [ByteArray]),
     Fixed(&'a [FixedLenByteArray]),
@@ -218,6 +222,7 @@ impl ColumnValues<'_> {
             values.len() <= max_bytes && values.iter().map(|value| value.len()).sum::<usize>() <= max_bytes
         };
         match self {
+            ColumnValues::Numbers(numbers) => numbers.bytes() <= max_bytes,
             ColumnValues::I32(values) => size_of_val(*values) <= max_bytes,
             ColumnValues::I64(values)
             | ColumnValues::OptionalI64(values, _)
@@ -236,6 +241,8 @@ pub(crate) struct TableWriter {
     descriptors: Vec<ColumnDescPtr>,
     /// Writer properties of uncompressed columns.
     plain: WriterPropertiesPtr,
+    /// Encoder of some columns, created for the first of them.
+    encoder: Option<ColumnEncoder>,
     groups: u32,
 }
 
@@ -252,7 +259,7 @@ impl TableWriter {
         let writer = SerializedFileWriter::new(out, Arc::new(schema), compressed)
             .map_err(BlockError::parquet(file))?;
         let descriptors = writer.schema_descr().columns().to_vec();
-        Ok(TableWriter { file, writer, descriptors, plain, groups: 0 })
+        Ok(TableWriter { file, writer, descriptors, plain, encoder: None, groups: 0 })
     }
     /// Number of row groups so far.
     pub(crate) fn groups(&self) -> u32 {
@@ -267,6 +274,14 @@ impl TableWriter {
                 column.fits(MAX_PLAIN_BYTES).then(|| (Arc::clone(descriptor), Arc::clone(&self.plain)));
             let group = &mut group;
             match column {
+                ColumnValues::Numbers(numbers) => {
+                    let encoder = match &mut self.encoder {
+                        Some(encoder) => encoder,
+                        None => self.encoder.insert(ColumnEncoder::new().map_err(BlockError::io(self.file))?),
+                    };
+                    let encoded = encoder.encode(descriptor, numbers, plain.is_none());
+                    encoded.and_then(|EncodedColumn { bytes, closed }| group.append_column(&bytes, closed))
+                }
                 ColumnValues::I32(values) => put::<Int32Type>(group, plain, values, None, None),
                 ColumnValues::I64(values) => put::<Int64Type>(group, plain, values, None, None),
                 ColumnValues::Bool(values) => put::<BoolType>(group, plain, values, None, None),
@@ -404,13 +419,29 @@ impl TableReader {
     }
     /// Opens a reader of one column of one row group.
     pub(crate) fn column_reader(&self, group: usize, column: usize) -> Result<ColumnReader, BlockError> {
+        self.read_group(group, |reader| reader.get_column_reader(column))
+    }
+    /// Opens a reader of the pages of one column of one row group, for the block's own decoders.
+    pub(crate) fn paged_column<T: PagedNumber>(
+        &self,
+        group: usize,
+        column: usize,
+    ) -> Result<PagedColumn<T>, BlockError> {
+        let pages = self.read_group(group, |reader| reader.get_column_page_reader(column))?;
+        Ok(PagedColumn::new(self.file, pages))
+    }
+    fn read_group<R>(
+        &self,
+        group: usize,
+        open: impl FnOnce(&dyn RowGroupReader) -> parquet::errors::Result<R>,
+    ) -> Result<R, BlockError> {
         self.rows(group)?;
         catch_parquet_panic(self.file, || {
             let content = Arc::clone(&self.content);
             let properties = Arc::clone(&self.properties);
             let pages = self.metadata.page_index_for_row_group(group);
             let group = self.metadata.row_group(group);
-            SerializedRowGroupReader::new(content, group, pages, properties)?.get_column_reader(column)
+            open(&SerializedRowGroupReader::new(content, group, pages, properties)?)
         })
     }
     /// Reads one column of one row group.

@@ -7,9 +7,11 @@ use athanor_profile::store_interface::series::{BucketCounts, ProfileRow, Profile
 
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
+use crate::format::meta::SAMPLES_FILE;
 use crate::format::sample_rows::{ProfileRows, SampleRow};
 use crate::merge::input::TenantInput;
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
+use crate::writer::row_sorter::StackSums;
 use crate::writer::write::TenantWriter;
 
 /// Counter of profiles among records. Sample labels split a profile into records of several series. The first
@@ -74,12 +76,9 @@ pub(crate) struct BucketBuilder {
     counts: BucketCounts,
     duration: i64,
     period: i64,
-    /// Sum of all values.
-    total: i64,
-    sums: Vec<i64>,
-    has_sum: Vec<bool>,
-    /// Stacks that have a sum.
-    touched: Vec<u32>,
+    sums: StackSums,
+    /// Sum of the absolute values. No sum of some of them passes 63 bits if this one does not.
+    magnitude: u64,
     row: ProfileRows,
 }
 
@@ -92,15 +91,13 @@ impl BucketBuilder {
             counts: BucketCounts::default(),
             duration: 0,
             period: 0,
-            total: 0,
-            sums: vec![0; stack_count],
-            has_sum: vec![false; stack_count],
-            touched: Vec::new(),
+            sums: StackSums::new(stack_count),
+            magnitude: 0,
             row: ProfileRows::default(),
         }
     }
 
-    /// Adds the next row, by (series, time). If a sum would pass 63 bits, the bucket continues in a second row.
+    /// Adds the next profile, by (series, time). If a sum could pass 63 bits, the bucket continues in a second row.
     pub(crate) fn add_profile(
         &mut self,
         out: &mut TenantWriter<'_, '_>,
@@ -110,7 +107,8 @@ impl BucketBuilder {
     ) -> Result<(), BlockError> {
         let end = self.tier.bucket_end(profile.time);
         let is_other = (self.series, self.end) != (profile.series, end);
-        if is_other || !can_add_counts(self.counts, counts) || !self.can_add_samples(samples) {
+        let magnitude = samples.iter().fold(0u64, |sum, row| sum.saturating_add(row.value.unsigned_abs()));
+        if is_other || !can_add_counts(self.counts, counts) || !self.can_add(magnitude) {
             self.flush(out)?;
         }
         (self.series, self.end) = (profile.series, end);
@@ -120,55 +118,33 @@ impl BucketBuilder {
         self.counts.add(counts);
         self.duration = self.duration.saturating_add(profile.duration);
         self.period = self.period.max(profile.period);
+        if self.can_add(magnitude) {
+            self.magnitude += magnitude;
+            return samples.iter().try_for_each(|sample| self.sums.add(sample.stack, sample.value)).ok_or_else(unknown_stack);
+        }
         for sample in samples {
-            // The samples of one profile may be too large for a row too. The next row then counts no profile.
-            if !self.can_add_sample(sample) {
+            // The samples of one profile are too large for a row. The next row then counts no profile.
+            if !self.can_add(sample.value.unsigned_abs()) {
                 self.flush(out)?;
                 self.period = profile.period;
             }
-            self.add_sample(sample);
+            self.magnitude = self.magnitude.saturating_add(sample.value.unsigned_abs());
+            self.sums.add(sample.stack, sample.value).ok_or_else(unknown_stack)?;
         }
         Ok(())
     }
 
-    /// Returns whether the samples fit into the row. Samples of one stack are few, and are not added up.
-    fn can_add_samples(&self, samples: &[SampleRow]) -> bool {
-        let mut total = self.total;
-        samples.iter().all(|sample| match total.checked_add(sample.value) {
-            Some(sum) => {
-                total = sum;
-                self.sums[sample.stack as usize].checked_add(sample.value).is_some()
-            }
-            None => false,
-        })
-    }
-
-    fn can_add_sample(&self, sample: &SampleRow) -> bool {
-        let sum = self.sums[sample.stack as usize];
-        sum.checked_add(sample.value).is_some() && self.total.checked_add(sample.value).is_some()
-    }
-
-    fn add_sample(&mut self, sample: &SampleRow) {
-        let stack = sample.stack as usize;
-        self.sums[stack] += sample.value;
-        self.total += sample.value;
-        if !std::mem::replace(&mut self.has_sum[stack], true) {
-            self.touched.push(sample.stack);
-        }
+    fn can_add(&self, magnitude: u64) -> bool {
+        self.magnitude.checked_add(magnitude).is_some_and(|sum| i64::try_from(sum).is_ok())
     }
 
     /// Writes the row, if there is one, and begins the next one of the same bucket.
     pub(crate) fn flush(&mut self, out: &mut TenantWriter<'_, '_>) -> Result<(), BlockError> {
-        let counts = std::mem::take(&mut self.counts);
-        if counts == BucketCounts::default() && self.touched.is_empty() {
-            return Ok(());
-        }
-        self.touched.sort_unstable();
         self.row.clear();
-        for stack in self.touched.drain(..) {
-            let value = std::mem::take(&mut self.sums[stack as usize]);
-            self.has_sum[stack as usize] = false;
-            self.row.rows.push(SampleRow { stack, request: 0, value });
+        self.sums.drain(|stack, value| self.row.rows.push(SampleRow { stack, request: 0, value }));
+        let counts = std::mem::take(&mut self.counts);
+        if counts == BucketCounts::default() && self.row.rows.is_empty() {
+            return Ok(());
         }
         let profile = ProfileRow {
             series: self.series,
@@ -178,9 +154,13 @@ impl BucketBuilder {
             period: std::mem::take(&mut self.period),
             samples: self.row.rows.len() as u32,
         };
-        self.total = 0;
+        self.magnitude = 0;
         out.add_profile(profile, &mut self.row)
     }
+}
+
+fn unknown_stack() -> BlockError {
+    BlockError::corrupt(SAMPLES_FILE, "unknown stack")
 }
 
 /// Returns whether the counts fit into their columns together.

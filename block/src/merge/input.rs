@@ -16,6 +16,7 @@ use crate::merge::plan::PartRows;
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 use crate::reader::read::TenantBlock;
 use crate::reader::scan::{SampleBatch, SampleReaders, unknown_stack_error};
+use crate::writer::row_sorter::StackSums;
 use crate::reader::timestamps::TimestampReader;
 
 /// Sample rows buffered per input.
@@ -102,14 +103,31 @@ impl<'p> MergeInput<'p> {
         self.next.as_ref().map(ProfileRow::order)
     }
 
+    /// Returns the number of rows of the next profile.
+    pub(crate) fn next_samples(&self) -> u32 {
+        self.next.as_ref().map_or(0, |profile| profile.samples)
+    }
+
     /// Returns the next profile and replaces `of_profile` by its rows.
     pub(crate) fn take_profile(&mut self, of_profile: &mut ProfileRows) -> Result<ProfileRow, BlockError> {
-        let profile = self.next.take().expect("the caller peeked");
-        self.samples.skip(std::mem::take(&mut self.skipped))?;
+        let profile = self.take_header()?;
         of_profile.clear();
         self.samples.read(profile.samples as usize, of_profile)?;
         self.find_next()?;
         Ok(profile)
+    }
+
+    /// Returns the next profile. The caller reads its rows by [`add_rows`](Self::add_rows).
+    pub(crate) fn take_header(&mut self) -> Result<ProfileRow, BlockError> {
+        let profile = self.next.take().expect("the caller peeked");
+        self.samples.skip(std::mem::take(&mut self.skipped))?;
+        Ok(profile)
+    }
+
+    /// Adds up the rows of the profile that [`take_header`](Self::take_header) returned.
+    pub(crate) fn add_rows(&mut self, samples: u32, sums: &mut StackSums) -> Result<(), BlockError> {
+        self.samples.add_rows(samples as usize, sums)?;
+        self.find_next()
     }
 
     /// Advances to the next selected profile.
@@ -161,6 +179,26 @@ impl SampleInput {
                     row += 1;
                     Ok(())
                 })?;
+            }
+            self.at += count;
+            missing -= count;
+        }
+        Ok(())
+    }
+
+    /// Adds up the next rows, which have no span contexts and no timestamps.
+    fn add_rows(&mut self, mut missing: usize, sums: &mut StackSums) -> Result<(), BlockError> {
+        while missing > 0 {
+            if self.at == self.batch.stacks.len() {
+                self.fill_batch(missing)?;
+            }
+            let count = missing.min(self.batch.stacks.len() - self.at);
+            let range = self.at..self.at + count;
+            let read = self.batch.stacks[range.clone()].iter().zip(&self.batch.values[range]);
+            for (&stack, &value) in read {
+                let place = (stack as u32).wrapping_sub(self.run.0) as usize;
+                let merged = self.merged.get(place).copied().unwrap_or(NO_ENTRY);
+                sums.add(merged, value).ok_or_else(|| unknown_stack_error(stack))?;
             }
             self.at += count;
             missing -= count;

@@ -1,6 +1,7 @@
 //! Merge of one tenant's parts into a part of the output.
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
 
@@ -76,22 +77,32 @@ pub(crate) fn merge_tenant(
     let mut next: BinaryHeap<MergeHeapEntry> =
         open.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.next_order()?, at)))).collect();
     let mut of_profile = ProfileRows::default();
-    while let Some(Reverse((_, at))) = next.pop() {
-        let input = &mut open[at];
-        let profile = input.take_profile(&mut of_profile)?;
-        progress(of_profile.rows.len() as u64);
+    while let Some(mut first) = next.peek_mut() {
+        let Reverse((order, at)) = &mut *first;
+        let input = &mut open[*at];
+        let samples = input.next_samples();
+        progress(u64::from(samples));
         match &mut bucket {
+            None if out.takes_sums(samples) => {
+                let profile = input.take_header()?;
+                out.add_sums(profile, |sums| input.add_rows(samples, sums))?;
+            }
+            None => {
+                let profile = input.take_profile(&mut of_profile)?;
+                out.add_profile(profile, &mut of_profile)?;
+            }
             Some(bucket) => {
+                let profile = input.take_profile(&mut of_profile)?;
                 let counts = match &mut counter {
                     Some(counter) => counter.count(profile.id, profile.series),
                     None => BucketCounts::from_row_id(profile.id),
                 };
                 bucket.add_profile(&mut out, &profile, counts, &of_profile.rows)?;
             }
-            None => out.add_profile(profile, &mut of_profile)?,
         }
-        if let Some(order) = input.next_order() {
-            next.push(Reverse((order, at)));
+        match input.next_order() {
+            Some(following) => *order = following,
+            None => drop(PeekMut::pop(first)),
         }
     }
     if let Some(mut bucket) = bucket {
@@ -125,12 +136,9 @@ impl TenantInput<'_> {
     fn count_rows_by_stack(&self) -> Result<Vec<u64>, BlockError> {
         let mut counts = vec![0u64; self.part.meta.stacks as usize];
         if self.rows.has_whole_series() {
-            self.part.for_each_rollup_group(|rollup| {
-                let rows = rollup.series.iter().zip(&rollup.stack).zip(&rollup.samples);
-                for ((&series, &stack), &samples) in rows {
-                    if self.rows.has_series(series as usize) {
-                        counts[stack as usize] += u64::from(samples);
-                    }
+            self.part.for_each_rollup_count(|series, stack, samples| {
+                if self.rows.has_series(series as usize) {
+                    counts[stack as usize] += u64::from(samples);
                 }
             })?;
             return Ok(counts);

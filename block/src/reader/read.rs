@@ -21,6 +21,9 @@ use crate::format::meta::{
 use crate::reader::row_ids::read_row_ids;
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
 
+/// Rows of the roll-up decoded at a time.
+const ROLLUP_BATCH_ROWS: usize = 8 * 1024;
+
 /// Open block. Cheap to clone.
 #[derive(Clone)]
 pub struct Block {
@@ -315,31 +318,49 @@ impl TenantBlock<'_> {
     /// Reads the whole roll-up.
     pub fn read_rollup(&self) -> Result<RollupRows, BlockError> {
         let mut all = RollupRows::default();
-        self.for_each_rollup_group(|mut rows| {
-            all.series.append(&mut rows.series);
-            all.stack.append(&mut rows.stack);
-            all.value.append(&mut rows.value);
-            all.samples.append(&mut rows.samples);
-        })?;
-        Ok(all)
-    }
-
-    /// Reads the roll-up by row group.
-    pub(crate) fn for_each_rollup_group(&self, mut take: impl FnMut(RollupRows)) -> Result<(), BlockError> {
         let table = self.block.open_table(ROLLUP_FILE)?;
         for group in self.row_groups(ROLLUP_FILE).range() {
             self.check_cancelled()?;
-            let ids = |column: usize, run: IdRange| -> Result<Vec<u32>, BlockError> {
-                let ids = table.read_column::<Int32Type>(group, column)?;
-                ids.into_iter().map(|id| local_id(ROLLUP_FILE, id, run)).collect()
+            let ids = |column: usize, run: IdRange, all: &mut Vec<u32>| -> Result<(), BlockError> {
+                for id in table.read_column::<Int32Type>(group, column)? {
+                    all.push(local_id(ROLLUP_FILE, id, run)?);
+                }
+                Ok(())
             };
+            ids(0, self.meta.series, &mut all.series)?;
+            ids(1, IdRange(self.meta.nodes.0, self.meta.stacks), &mut all.stack)?;
+            all.value.append(&mut table.read_column::<Int64Type>(group, 2)?);
             let samples = table.read_column::<Int32Type>(group, 3)?;
-            take(RollupRows {
-                series: ids(0, self.meta.series)?,
-                stack: ids(1, IdRange(self.meta.nodes.0, self.meta.stacks))?,
-                value: table.read_column::<Int64Type>(group, 2)?,
-                samples: samples.into_iter().map(|count| count.max(0) as u32).collect(),
-            });
+            all.samples.extend(samples.into_iter().map(|count| count.max(0) as u32));
+        }
+        Ok(all)
+    }
+
+    /// Visits the series, stack and number of samples of each row of the roll-up, without its values.
+    pub(crate) fn for_each_rollup_count(&self, mut visit: impl FnMut(u32, u32, u32)) -> Result<(), BlockError> {
+        let table = self.block.open_table(ROLLUP_FILE)?;
+        let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
+        let mut series = Vec::new();
+        let mut of_stacks = Vec::new();
+        let mut samples = Vec::new();
+        for group in self.row_groups(ROLLUP_FILE).range() {
+            self.check_cancelled()?;
+            let open = |column| table.paged_column::<i32>(group, column);
+            let mut columns = [open(0)?, open(1)?, open(3)?];
+            let mut left = table.rows(group)?;
+            while left > 0 {
+                let count = left.min(ROLLUP_BATCH_ROWS);
+                for (column, numbers) in columns.iter_mut().zip([&mut series, &mut of_stacks, &mut samples]) {
+                    numbers.clear();
+                    column.read(count, numbers)?;
+                }
+                left -= count;
+                for ((&series, &stack), &samples) in series.iter().zip(&of_stacks).zip(&samples) {
+                    let series = local_id(ROLLUP_FILE, series, self.meta.series)?;
+                    let stack = local_id(ROLLUP_FILE, stack, stacks)?;
+                    visit(series, stack, samples.max(0) as u32);
+                }
+            }
         }
         Ok(())
     }

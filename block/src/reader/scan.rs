@@ -11,11 +11,12 @@ use athanor_profile::SpanContext;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
+use crate::encoding::page_reader::PagedColumn;
 use crate::format::columns::{TableReader, catch_parquet_panic};
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, MAX_ROWS_PER_PAGE, ROLLUP_FILE, SAMPLES_FILE};
 use crate::format::sample_rows::SpanContextColumns;
-use crate::reader::column_rows::{fill_rows, truncated_column};
+use crate::reader::column_rows::truncated_column;
 use crate::reader::read::{TenantBlock, local_id};
 
 /// Rows decoded per batch, so that their columns fit in the CPU cache.
@@ -292,8 +293,8 @@ pub(crate) fn scan(
 pub(crate) struct SampleReaders {
     /// Number of rows that were read or skipped.
     at: usize,
-    stacks: ColumnReaderImpl<Int32Type>,
-    values: ColumnReaderImpl<Int64Type>,
+    stacks: PagedColumn<i32>,
+    values: PagedColumn<i64>,
     spans: Option<ColumnReaderImpl<Int64Type>>,
     traces: Option<ColumnReaderImpl<FixedLenByteArrayType>>,
 }
@@ -308,8 +309,8 @@ impl SampleReaders {
         let traces = if requests.span { 4 } else { 3 };
         Ok(SampleReaders {
             at: 0,
-            stacks: get_typed_column_reader(table.column_reader(group, 1)?),
-            values: get_typed_column_reader(table.column_reader(group, 2)?),
+            stacks: table.paged_column(group, 1)?,
+            values: table.paged_column(group, 2)?,
             spans: match requests.span {
                 true => Some(get_typed_column_reader(table.column_reader(group, 3)?)),
                 false => None,
@@ -330,8 +331,8 @@ impl SampleReaders {
             return Ok(());
         }
         self.at += rows;
-        skip(&mut self.stacks, rows)?;
-        skip(&mut self.values, rows)?;
+        self.stacks.skip(rows)?;
+        self.values.skip(rows)?;
         self.spans.as_mut().map_or(Ok(()), |spans| skip(spans, rows))?;
         self.traces.as_mut().map_or(Ok(()), |traces| skip(traces, rows))
     }
@@ -342,8 +343,8 @@ impl SampleReaders {
         stacks.clear();
         values.clear();
         requests.clear();
-        fill_rows(SAMPLES_FILE, &mut self.stacks, rows, stacks)?;
-        fill_rows(SAMPLES_FILE, &mut self.values, rows, values)?;
+        self.stacks.read(rows, stacks)?;
+        self.values.read(rows, values)?;
         if self.spans.is_some() || self.traces.is_some() {
             requests.resize(rows, SpanContext::default());
         }

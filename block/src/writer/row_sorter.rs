@@ -8,10 +8,18 @@ use athanor_profile::{SampleTimestamps, SpanContext};
 
 use crate::format::sample_rows::{ProfileRows, SampleRow};
 
+/// Sums of one profile's values by stack.
+pub(crate) struct StackSums {
+    /// Bit of each stack with a sum.
+    seen: Vec<u64>,
+    /// Bit of each word of `seen` with a bit, so that few of very many stacks are found soon.
+    words: Vec<u64>,
+    values: Vec<i64>,
+}
+
 /// Scratch buffers, reused for every profile of a part.
 pub(crate) struct RowSorter {
-    seen: Vec<u64>,
-    values: Vec<i64>,
+    sums: StackSums,
     /// Input rows with timestamps, with their original index.
     came: Vec<(SampleRow, usize)>,
     times: Vec<i64>,
@@ -21,11 +29,54 @@ pub(crate) struct RowSorter {
 /// Upper bound of bitmap words walked per row.
 const MAX_BITMAP_WORDS_PER_ROW: usize = 4;
 
+impl StackSums {
+    pub(crate) fn new(stacks: usize) -> Self {
+        let words = stacks.div_ceil(64);
+        StackSums { seen: vec![0; words], words: vec![0; words.div_ceil(64)], values: vec![0; stacks] }
+    }
+
+    /// Adds a value. Returns none for an unknown stack.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, stack: u32, value: i64) -> Option<()> {
+        let sum = self.values.get_mut(stack as usize)?;
+        let place = stack as usize / 64;
+        let word = &mut self.seen[place];
+        let bit = 1u64 << (stack % 64);
+        if *word == 0 {
+            self.words[place / 64] |= 1 << (place % 64);
+        }
+        *sum = if *word & bit == 0 { value } else { sum.wrapping_add(value) };
+        *word |= bit;
+        Some(())
+    }
+
+    /// Visits stacks and sums by stack, and removes them.
+    #[inline(always)]
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, i64)) {
+        for (first, words) in self.words.iter_mut().enumerate() {
+            while *words != 0 {
+                let place = first * 64 + words.trailing_zeros() as usize;
+                *words &= *words - 1;
+                let mut bits = std::mem::take(&mut self.seen[place]);
+                while bits != 0 {
+                    let stack = place * 64 + bits.trailing_zeros() as usize;
+                    visit(stack as u32, self.values[stack]);
+                    bits &= bits - 1;
+                }
+            }
+        }
+    }
+
+    /// Returns whether visiting the bits of all stacks takes longer than sorting this many rows.
+    fn is_sparse(&self, rows: usize) -> bool {
+        self.seen.len() > rows.saturating_mul(MAX_BITMAP_WORDS_PER_ROW)
+    }
+}
+
 impl RowSorter {
     pub(crate) fn new(nodes: usize) -> Self {
         RowSorter {
-            seen: vec![0; nodes.div_ceil(64)],
-            values: vec![0; nodes],
+            sums: StackSums::new(nodes),
             came: Vec::new(),
             times: Vec::new(),
             moments: SampleTimestamps::default(),
@@ -39,25 +90,19 @@ impl RowSorter {
         }
         let ProfileRows { rows, requests, .. } = of_profile;
         let requests = requests.all();
-        let sparse = self.seen.len() > rows.len().saturating_mul(MAX_BITMAP_WORDS_PER_ROW);
-        if sparse || rows.iter().any(|row| row.request != 0) {
+        if self.sums.is_sparse(rows.len()) || rows.iter().any(|row| row.request != 0) {
             return sort(rows, requests);
         }
-        for row in rows.iter() {
-            let word = row.stack as usize / 64;
-            let bit = 1u64 << (row.stack % 64);
-            let place = &mut self.values[row.stack as usize];
-            *place = if self.seen[word] & bit == 0 { row.value } else { place.wrapping_add(row.value) };
-            self.seen[word] |= bit;
+        for row in rows.drain(..) {
+            let known = self.sums.add(row.stack, row.value);
+            debug_assert!(known.is_some(), "stacks are below the number of nodes");
         }
-        rows.clear();
-        for (word, bits) in self.seen.iter_mut().enumerate() {
-            while *bits != 0 {
-                let node = word * 64 + bits.trailing_zeros() as usize;
-                rows.push(SampleRow { stack: node as u32, request: 0, value: self.values[node] });
-                *bits &= *bits - 1;
-            }
-        }
+        self.sums.drain(|stack, value| rows.push(SampleRow { stack, request: 0, value }));
+    }
+
+    /// Returns the sums for a profile with some rows, if adding them up is the fastest way to sort them.
+    pub(crate) fn sums_for(&mut self, rows: usize) -> Option<&mut StackSums> {
+        (!self.sums.is_sparse(rows)).then_some(&mut self.sums)
     }
 
     /// Variant of [`sort`] for rows with timestamps. Summed rows keep the timestamps of all their inputs,
@@ -119,7 +164,7 @@ mod tests {
             prop_assert_eq!(&plain.rows, &sorted);
             prop_assert_eq!(&timed.rows, &sorted);
             prop_assert!((0..sorted.len()).all(|row| timed.moments.row_timestamps(row).is_sorted()));
-            prop_assert!(order.seen.iter().all(|&word| word == 0));
+            prop_assert!(order.sums.seen.iter().chain(&order.sums.words).all(|&word| word == 0));
         }
     }
 }

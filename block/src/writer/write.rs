@@ -11,6 +11,7 @@ use athanor_profile::store_interface::series::{BucketCounts, ProfileRow, Profile
 use athanor_profile::{Dictionary, SampleTimestamps, SpanContext};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
+use crate::encoding::page_writer::NumberColumn;
 use crate::format::columns::{ColumnValues, MAX_ROWS_PER_GROUP, TableWriter, file_index};
 use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ChecksumWriter};
@@ -21,7 +22,7 @@ use crate::format::meta::{
 };
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
 use crate::reader::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
-use crate::writer::row_sorter::RowSorter;
+use crate::writer::row_sorter::{RowSorter, StackSums};
 use crate::writer::stack_numbering::StackNumbering;
 
 mod names;
@@ -88,6 +89,18 @@ struct RollupColumns {
     stack: Vec<i32>,
     value: Vec<i64>,
     samples: Vec<i32>,
+}
+
+impl RollupBuilder {
+    /// Adds a row of the current series.
+    #[inline(always)]
+    fn add(&mut self, stack: u32, value: i64) {
+        let total = &mut self.totals[stack as usize];
+        if total.1 == 0 {
+            self.touched.push(stack);
+        }
+        *total = (total.0.wrapping_add(value), total.1.saturating_add(1));
+    }
 }
 
 impl ProfileColumns {
@@ -301,27 +314,69 @@ impl TenantWriter<'_, '_> {
         of_profile: &mut ProfileRows,
     ) -> Result<(), BlockError> {
         self.order.sort_rows(of_profile);
-        let ProfileRows { rows, .. } = &*of_profile;
+        let id = self.begin_profile(&profile)?;
+        let rows = &of_profile.rows;
+        let sum = rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
+        rows.iter().for_each(|row| self.rollup.add(row.stack, row.value));
+        self.add_samples(id, of_profile)?;
+        self.end_profile(id, profile, of_profile.rows.len(), sum)
+    }
+
+    /// Returns whether [`add_sums`](Self::add_sums) takes a profile with this many rows. It does not if rows have
+    /// span contexts or timestamps, if they are few of very many stacks, or if a row group would be too large.
+    pub(crate) fn takes_sums(&mut self, samples: u32) -> bool {
+        let columns = self.block.columns;
+        let rows = self.samples.value.len() + samples as usize;
+        !columns.requests.is_any()
+            && !columns.moments
+            && rows <= MAX_ROWS_PER_GROUP
+            && self.order.sums_for(samples as usize).is_some()
+    }
+
+    /// Variant of [`add_profile`](Self::add_profile) for rows in any order, which `fill` adds up by stack.
+    pub(crate) fn add_sums(
+        &mut self,
+        profile: ProfileRow,
+        fill: impl FnOnce(&mut StackSums) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        let id = self.begin_profile(&profile)?;
+        let first = self.meta.nodes.0;
+        let sums = self.order.sums_for(profile.samples as usize).expect("the caller asked before");
+        fill(sums)?;
+        let columns = &mut self.samples;
+        let start = columns.value.len();
+        let mut sum = 0i64;
+        sums.drain(|stack, value| {
+            columns.stack.push((first + stack) as i32);
+            columns.value.push(value);
+            sum = sum.wrapping_add(value);
+            self.rollup.add(stack, value);
+        });
+        let count = columns.value.len() - start;
+        columns.profile.resize(start + count, id);
+        if columns.value.len() == MAX_ROWS_PER_GROUP {
+            self.flush_samples()?;
+        }
+        self.end_profile(id, profile, count, sum)
+    }
+
+    /// Begins a profile, and its series if it is the first of it. Returns the profile's ID in the block.
+    fn begin_profile(&mut self, profile: &ProfileRow) -> Result<i32, BlockError> {
         if profile.series != self.rollup.at {
             self.end_series()?;
             self.rollup.at = profile.series;
         }
         let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
-        let id = checked_count(id + 1, "profiles")? as i32 - 1;
+        Ok(checked_count(id + 1, "profiles")? as i32 - 1)
+    }
+
+    /// Adds the row of a profile whose sample rows were added, with their sum.
+    fn end_profile(&mut self, id: i32, profile: ProfileRow, samples: usize, sum: i64) -> Result<(), BlockError> {
         self.meta.profiles.1 += 1;
-        self.meta.samples += rows.len() as u64;
+        self.meta.samples += samples as u64;
         self.meta.min_time = self.meta.min_time.min(profile.time);
         self.meta.max_time = self.meta.max_time.max(profile.time);
-        let sum = rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.value));
         self.meta.sum = self.meta.sum.map(|of_part| of_part.wrapping_add(sum as u64));
-        for row in rows.iter() {
-            let total = &mut self.rollup.totals[row.stack as usize];
-            if total.1 == 0 {
-                self.rollup.touched.push(row.stack);
-            }
-            *total = (total.0.wrapping_add(row.value), total.1.saturating_add(1));
-        }
-        self.add_samples(id, of_profile)?;
         let columns = &mut self.profiles;
         columns.profile.push(id);
         columns.series.push((self.meta.series.0 + profile.series) as i32);
@@ -335,7 +390,7 @@ impl TenantWriter<'_, '_> {
         }
         columns.duration.push(profile.duration);
         columns.period.push(profile.period);
-        columns.samples.push(rows.len() as i32);
+        columns.samples.push(samples as i32);
         columns.value.push(sum);
         if columns.profile.len() == MAX_ROWS_PER_GROUP {
             self.flush_profiles()?;
@@ -380,8 +435,11 @@ impl TenantWriter<'_, '_> {
         let mut spans = Vec::new();
         let mut traces = Vec::new();
         let (of_span, of_trace);
-        let mut columns =
-            vec![ColumnValues::I32(profile), ColumnValues::I32(stack), ColumnValues::I64(value)];
+        let mut columns = vec![
+            ColumnValues::Numbers(NumberColumn::Ascending(profile)),
+            ColumnValues::Numbers(NumberColumn::Deltas(stack)),
+            ColumnValues::Numbers(NumberColumn::Values(value)),
+        ];
         if span {
             spans.extend(request.iter().map(|of| of.span as i64).filter(|&span| span != 0));
             of_span = some(|of| of.span != 0);
