@@ -3,6 +3,7 @@
 //! * `meta`: `meta.json`, file names, versions. `columns`: schemas and typed vectors of the Parquet files.
 //! * `folder`: folders of files, and the checksums of their pages. `pages`: location of rows in a file.
 //! * `index`: index from functions to services. `sample_rows`: sample rows and their optional columns.
+//! * `row_order`: order of the rows by series, or by hour first.
 //! * `duplicates`: detection of profile ids that occur more than once in one tenant's rows.
 //! * `error`: errors of reading and writing. Every message names the file.
 
@@ -13,4 +14,5 @@ pub(crate) mod folder;
 pub(crate) mod index;
 pub(crate) mod meta;
 pub(crate) mod pages;
+pub(crate) mod row_order;
 pub(crate) mod sample_rows;

@@ -15,12 +15,12 @@
 //! | file | a row is |
 //! |---|---|
 //! | `series` | labels and type |
-//! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id); in a downsampled tier a bucket of a series, with the numbers of its records and profiles |
+//! | `profiles` | series, time, record id, duration, period, count and sum of its samples; by (series, time, id), in blocks longer than an hour by (hour, series, time, id); in a downsampled tier a bucket of a series, with the numbers of its records and profiles |
 //! | `samples` | profile, stack, value; by (profile, stack); ids of span and trace, and a list of timestamps, each where some sample has one |
 //! | `stacks` | parent, location; whole stacks first, by falling popularity |
 //! | `locations` | one line of a location, the innermost at depth 0 |
 //! | `functions`, `mappings` | names |
-//! | `rollup` | sum and count of a series' stack over the whole block |
+//! | `rollup` | sum and count of a series' stack over the whole block, or over an hour if rows are ordered by hours |
 //! | `index` | a function and a service with it in its profiles |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -42,6 +42,7 @@ pub use format::meta::{
     LOCATIONS_FILE, LogRange, MAPPINGS_FILE, MAX_META_BYTES, META_FILE, PAGE_BYTES, PARQUET_FILES,
     PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantMeta,
 };
+pub use format::row_order::RowOrder;
 pub use merge::memory::estimate_merge_memory;
 pub use merge::plan::partition_series;
 pub use merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};

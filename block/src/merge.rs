@@ -16,9 +16,10 @@ use athanor_chassis::Tier;
 use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ScratchFactory};
 use crate::format::meta::{BlockMeta, BlockOrigin, SAMPLES_FILE};
+use crate::format::row_order::RowOrder;
 use crate::format::sample_rows::OptionalColumns;
 use crate::merge::input::TenantInput;
-use crate::merge::plan::{MergePlan, PartLocation, PartRows};
+use crate::merge::plan::{MergePlan, PartLocation, PartRows, PlannedInput};
 use crate::merge::selection::{RowSelection, RowTotals};
 use crate::merge::tenant::{TenantOutput, merge_tenant};
 use crate::reader::read::Block;
@@ -83,6 +84,8 @@ pub struct MergeOutput {
     pub rows: RowSelection,
     /// Tier of the block.
     pub tier: Tier,
+    /// Order of its rows.
+    pub order: RowOrder,
     /// Covered raw blocks that are no inputs. A row of an input that is not covered is a duplicate if one of these
     /// blocks has its ID in the selected time.
     pub compared: Vec<Block>,
@@ -121,6 +124,8 @@ pub struct MergeResult {
 struct RoundInput {
     block: Block,
     rows: BTreeMap<usize, PartRows>,
+    /// Index of the source. Inputs of one source may have rows of different hours.
+    source: usize,
 }
 
 /// Merges any number of blocks into an empty folder, and reports the number of read samples to `progress`.
@@ -139,7 +144,7 @@ pub fn merge_all(
 /// Merges the selected rows of any number of blocks into an empty folder. Sources are in order of arrival.
 ///
 /// A tenant keeps one profile per ID among all rows of the selected time, in whichever series the copies are
-/// [INV-20]: the copy of the first source, of several in one source the least by series and time. So if several
+/// [INV-20]: the copy of the first source, of several in one source the first in its order. So if several
 /// outputs split the series of a window, each ID is in one of them, and the output with the series of a dropped
 /// copy counts it. Copies in covered sources come first, whatever their order.
 ///
@@ -154,17 +159,18 @@ pub fn merge_into(
     progress: &mut dyn FnMut(u64),
 ) -> Result<MergeResult, BlockError> {
     let MergePlan { inputs: rows, duplicates } = MergePlan::read(&sources, output)?;
-    let mut inputs = round_inputs(sources.into_iter().map(|source| source.block), rows);
+    let blocks: Vec<Block> = sources.into_iter().map(|source| source.block).collect();
+    let mut inputs = round_inputs(&blocks, rows);
     let between = intermediate_output(output, &inputs);
     while inputs.len() > MERGE_FAN_IN {
         let mut merged = Vec::new();
-        for round in inputs.chunks(MERGE_FAN_IN) {
+        for (source, round) in inputs.chunks(MERGE_FAN_IN).enumerate() {
             let folder: Arc<dyn BlockFolder> =
                 scratch().map_err(BlockError::io("scratch folder of a run"))?;
             merge_round(folder.as_ref(), &between, round, progress)?;
             let block = Block::open(folder)?;
             let rows = (0..block.meta().tenants.len()).map(|tenant| (tenant, PartRows::All)).collect();
-            merged.push(RoundInput { block, rows });
+            merged.push(RoundInput { block, rows, source });
         }
         inputs = merged;
     }
@@ -177,27 +183,22 @@ pub fn merge(folder: &dyn BlockFolder, id: &str, blocks: &[Block]) -> Result<Blo
     let output = MergeOutput { id: id.to_owned(), ..MergeOutput::default() };
     let sources: Vec<MergeSource> = blocks.iter().cloned().map(MergeSource::from).collect();
     let plan = MergePlan::read(&sources, &output)?;
-    merge_round(folder, &output, &round_inputs(blocks.iter().cloned(), plan.inputs), &mut |_| ())
+    merge_round(folder, &output, &round_inputs(blocks, plan.inputs), &mut |_| ())
 }
 
 /// Describes the blocks between rounds. Records of raw inputs are counted in the last round only.
 fn intermediate_output(output: &MergeOutput, inputs: &[RoundInput]) -> MergeOutput {
-    let id = output.id.clone();
+    let raw = MergeOutput { id: output.id.clone(), order: output.order, ..MergeOutput::default() };
     match inputs.iter().all(|input| input.block.meta().tier().is_raw()) {
-        true => MergeOutput { id, ..MergeOutput::default() },
-        false => {
-            MergeOutput { id, origin: output.origin.clone(), tier: output.tier, ..MergeOutput::default() }
-        }
+        true => raw,
+        false => MergeOutput { origin: output.origin.clone(), tier: output.tier, ..raw },
     }
 }
 
 /// Returns the blocks that have selected rows, with these.
-fn round_inputs(
-    blocks: impl Iterator<Item = Block>,
-    rows: Vec<BTreeMap<usize, PartRows>>,
-) -> Vec<RoundInput> {
-    let inputs = blocks.zip(rows).map(|(block, rows)| RoundInput { block, rows });
-    inputs.filter(|input| !input.rows.is_empty()).collect()
+fn round_inputs(blocks: &[Block], inputs: Vec<PlannedInput>) -> Vec<RoundInput> {
+    let input = |PlannedInput { source, rows }| RoundInput { block: blocks[source].clone(), rows, source };
+    inputs.into_iter().map(input).collect()
 }
 
 fn merge_round(
@@ -220,14 +221,16 @@ fn merge_round(
     }
     let mut writer = BlockWriter::create(folder, &output.id, columns)?;
     writer.set_origin(output.origin.clone());
+    writer.set_order(output.order);
     for (tenant, parts) in parts {
         let part = |location: &PartLocation| {
-            let RoundInput { block, rows } = &inputs[location.input];
-            TenantInput { part: block.tenant_block_at(location.tenant), rows: &rows[&location.tenant] }
+            let RoundInput { block, rows, source } = &inputs[location.input];
+            let part = block.tenant_block_at(location.tenant);
+            TenantInput { part, rows: &rows[&location.tenant], source: *source }
         };
         let of_tenant: Vec<TenantInput<'_>> = parts.iter().map(part).collect();
         let newest_arrival = output.newest_arrival.get(tenant).copied().unwrap_or_default();
-        let of_output = TenantOutput { tenant, newest_arrival, tier: output.tier };
+        let of_output = TenantOutput { tenant, newest_arrival, tier: output.tier, order: output.order };
         merge_tenant(&mut writer, &of_output, &of_tenant, progress)?;
     }
     writer.finish()

@@ -13,7 +13,7 @@ mod records;
 
 use athanor_block::{
     Block, BlockError, BlockFolder, DuplicateTotals, MERGE_FAN_IN, META_FILE, MemoryFolder, MergeOutput,
-    MergeResult, MergeSource, PARQUET_FILES, RowSelection, RowTotals, SeriesKey, TenantBlockSource,
+    MergeResult, MergeSource, PARQUET_FILES, RowOrder, RowSelection, RowTotals, SeriesKey, TenantBlockSource,
     merge_into, partition_series, summarize_rows,
 };
 use athanor_chassis::Tier;
@@ -108,6 +108,17 @@ fn sources_of(inputs: &Inputs) -> Vec<MergeSource> {
         ..MergeSource::from(block_of(records))
     };
     inputs.sources.iter().map(source).collect()
+}
+
+fn other_order(order: RowOrder) -> RowOrder {
+    match order {
+        RowOrder::Series => RowOrder::Hour,
+        RowOrder::Hour => RowOrder::Series,
+    }
+}
+
+fn order() -> impl Strategy<Value = RowOrder> {
+    prop::sample::select(vec![RowOrder::Series, RowOrder::Hour])
 }
 
 fn output_of(tier: Tier, rows: RowSelection, compared: &[Block]) -> MergeOutput {
@@ -226,9 +237,10 @@ fn check_row_count(records: &[StoredRecord], buckets: &Buckets, block: &Block) {
     assert!(if is_small { rows == buckets.len() } else { rows >= buckets.len() });
 }
 
-fn check_tiers(sources: &[MergeSource], compared: &[Block], rows: RowSelection) {
+/// Checks all tiers. The raw block and the finest tier have the given order, and the next one the other order.
+fn check_tiers(sources: &[MergeSource], compared: &[Block], rows: RowSelection, order: RowOrder) {
     let expected = expected_merge(sources, compared, &rows);
-    let raw_output = output_of(Tier::Raw, rows, compared);
+    let raw_output = MergeOutput { order, ..output_of(Tier::Raw, rows, compared) };
     let (result, raw) = merge_rows(&raw_output, sources);
     let mut kept = [expected.kept_of_covered.as_slice(), &expected.kept_of_uncovered].concat();
     let mut stored = records_of(&raw);
@@ -240,13 +252,19 @@ fn check_tiers(sources: &[MergeSource], compared: &[Block], rows: RowSelection) 
     let mut previous: Option<Block> = None;
     for tier in Tier::DOWNSAMPLED {
         let of_tier = buckets_of_records(&expected.kept_of_uncovered, tier);
-        let output = output_of(tier, rows, compared);
+        let order = match tier {
+            Tier::OneHour => other_order(order),
+            Tier::OneDay => RowOrder::Series,
+            _ => order,
+        };
+        let output = MergeOutput { order, ..output_of(tier, rows, compared) };
         let merged = merge_rows(&output, sources);
+        assert_eq!(merged.1.meta().order, order);
         assert_eq!(buckets_of(&merged.1), of_tier, "{tier:?} of the sources");
         assert_eq!(merged.0.duplicates, expected.dropped);
         check_row_count(&expected.kept_of_uncovered, &of_tier, &merged.1);
         check_conservation(sources, &output, &merged);
-        let all_rows = output_of(tier, RowSelection::default(), &[]);
+        let all_rows = MergeOutput { order, ..output_of(tier, RowSelection::default(), &[]) };
         if expected.kept_of_covered.is_empty() {
             let (_, of_raw) = merge_rows(&all_rows, &[raw.clone().into()]);
             assert_eq!(buckets_of(&of_raw), of_tier, "{tier:?} of the merged raw rows");
@@ -276,17 +294,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn each_tier_is_the_sum_of_uncovered_rows(inputs in inputs(6), rows in selection()) {
-        check_tiers(&sources_of(&inputs), &blocks_of(&inputs.compared), rows);
+    fn each_tier_is_the_sum_of_uncovered_rows(inputs in inputs(6), rows in selection(), order in order()) {
+        check_tiers(&sources_of(&inputs), &blocks_of(&inputs.compared), rows, order);
     }
 
     #[test]
-    fn pieces_of_a_window_split_the_tiers_too(inputs in inputs(5), pieces in 2usize..4) {
+    fn pieces_of_a_window_split_the_tiers_too(inputs in inputs(5), pieces in 2usize..4, order in order()) {
         let sources = sources_of(&inputs);
         let window = RowSelection::default();
         for partition in partition_series(&sources, "acme", &window, pieces).unwrap() {
             let rows = RowSelection { series: Some(partition), ..window };
-            check_tiers(&sources, &blocks_of(&inputs.compared), rows);
+            check_tiers(&sources, &blocks_of(&inputs.compared), rows, order);
         }
     }
 
@@ -329,8 +347,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4))]
 
     #[test]
-    fn rounds_count_each_profile_once(inputs in inputs(MERGE_FAN_IN * 2 + 12)) {
-        check_tiers(&sources_of(&inputs), &blocks_of(&inputs.compared), RowSelection::default());
+    fn rounds_count_each_profile_once(inputs in inputs(MERGE_FAN_IN * 2 + 12), order in order()) {
+        check_tiers(&sources_of(&inputs), &blocks_of(&inputs.compared), RowSelection::default(), order);
     }
 }
 

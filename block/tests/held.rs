@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockBuilder, BlockFolder, FORMAT_VERSION, MemoryFolder, MemoryProfiles, MemoryRow,
-    MemoryRowVisitor, SpanContext, TenantBlock, TenantBlockSource, write_from_memory,
+    Block, BlockBuilder, BlockFolder, MemoryFolder, MemoryProfiles, MemoryRow, MemoryRowVisitor, SpanContext,
+    TenantBlock, TenantBlockSource, write_from_memory,
 };
 use athanor_chassis::CancelFlag;
 use athanor_chassis::compute::ComputePool;
@@ -345,7 +345,7 @@ proptest! {
         }
         found.values_mut().for_each(|times| times.sort_unstable());
         prop_assert_eq!(&found, &expected);
-        prop_assert_eq!(block.meta().format, FORMAT_VERSION);
+        prop_assert_eq!(block.meta().format, 2);
         prop_assert_eq!(block.timestamp_bytes().unwrap().is_some(), !found.is_empty());
     }
 

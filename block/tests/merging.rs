@@ -10,8 +10,8 @@ mod records;
 
 use athanor_block::{
     Block, BlockFolder, MERGE_FAN_IN, META_FILE, MemoryFolder, MergeOutput, MergeResult, MergeSource,
-    PARQUET_FILES, RowSelection, RowTotals, SeriesKey, SeriesPartition, merge_into, partition_series,
-    summarize_rows,
+    PARQUET_FILES, RowOrder, RowSelection, RowTotals, SeriesKey, SeriesPartition, merge_into,
+    partition_series, summarize_rows,
 };
 use athanor_chassis::window_end;
 use proptest::prelude::*;
@@ -119,7 +119,7 @@ fn expected_merge(
 
 /// Merges all windows of all tenants in pieces, and compares each output with the plain list and the totals of all
 /// of them with the inputs.
-fn check_windows(blocks: &[Block], width: i64, pieces: usize) {
+fn check_windows(blocks: &[Block], width: i64, pieces: usize, order: RowOrder) {
     let sources = sources(blocks);
     let inputs: Vec<Vec<StoredRecord>> = blocks.iter().map(records_of).collect();
     let mut of_inputs = TenantTotals::new();
@@ -138,7 +138,8 @@ fn check_windows(blocks: &[Block], width: i64, pieces: usize) {
             assert!((1..=pieces).contains(&partitions.len()));
             for partition in partitions {
                 let rows = RowSelection { series: Some(partition), ..window };
-                let (result, folder) = merge_rows(&output_of(&tenant, rows), &sources);
+                let output = MergeOutput { order, ..output_of(&tenant, rows) };
+                let (result, folder) = merge_rows(&output, &sources);
                 let (kept, dropped) = expected_merge(&inputs, &tenant, &rows);
                 let block = open(&folder);
                 let mut stored = records_of(&block);
@@ -157,17 +158,31 @@ fn check_windows(blocks: &[Block], width: i64, pieces: usize) {
     assert_eq!(of_inputs, of_outputs);
 }
 
+fn order() -> impl Strategy<Value = RowOrder> {
+    prop::sample::select(vec![RowOrder::Series, RowOrder::Hour])
+}
+
+/// Writes the rows of a block in an order.
+fn in_order(block: Block, order: RowOrder) -> Block {
+    let output = MergeOutput { id: "ordered".to_owned(), order, ..MergeOutput::default() };
+    let (result, folder) = merge_rows(&output, &sources(std::slice::from_ref(&block)));
+    assert_eq!((result.meta.order, result.meta.format), (order, if order == RowOrder::Hour { 3 } else { 2 }));
+    open(&folder)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn inputs_are_outputs_plus_duplicates(
-        records in prop::collection::vec(prop::collection::vec(record(12), 0..12), 1..6),
+        inputs in prop::collection::vec((prop::collection::vec(record(12), 0..12), order()), 1..6),
         width in prop_oneof![1i64..25, Just(i64::MAX)],
         pieces in 1usize..5,
+        order in order(),
     ) {
-        let blocks: Vec<Block> = records.iter().map(|records| block_of(records)).collect();
-        check_windows(&blocks, width, pieces);
+        let blocks: Vec<Block> =
+            inputs.iter().map(|(records, order)| in_order(block_of(records), *order)).collect();
+        check_windows(&blocks, width, pieces, order);
     }
 
     #[test]
@@ -212,9 +227,10 @@ proptest! {
     #[test]
     fn rounds_keep_the_order_of_sources(
         records in prop::collection::vec(prop::collection::vec(record(40), 1..4), MERGE_FAN_IN + 1..MERGE_FAN_IN + 9),
+        order in order(),
     ) {
         let blocks: Vec<Block> = records.iter().map(|records| block_of(records)).collect();
-        check_windows(&blocks, 40, 2);
+        check_windows(&blocks, 40, 2, order);
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockBuilder, BlockFolder, FORMAT_VERSION, LocalFolder, MemoryFolder, ProfileProjection,
-    RowProjection, TenantBlockSource, merge,
+    Block, BlockBuilder, BlockFolder, LocalFolder, MemoryFolder, ProfileProjection, RowProjection,
+    TenantBlockSource, merge,
 };
 use athanor_chassis::compute::ComputePool;
 use athanor_profile::formats::pprof::{DecodeLimits, encode};
@@ -55,7 +55,7 @@ fn all(block: &Block) -> Vec<Vec<i64>> {
 #[test]
 fn block_without_timestamps_has_no_timestamp_column() {
     let (with, without) = (built(&[profile(1, &[&[5], &[]])]), built(&[profile(1, &[&[], &[]])]));
-    assert_eq!((with.meta().format, without.meta().format), (FORMAT_VERSION, FORMAT_VERSION));
+    assert_eq!((with.meta().format, without.meta().format), (2, 2));
     assert!(with.timestamp_bytes().unwrap().is_some_and(|bytes| bytes > 0));
     assert_eq!(without.timestamp_bytes().unwrap(), None);
     assert_eq!((all(&with), all(&without)), (vec![vec![5]], vec![]));
@@ -63,7 +63,7 @@ fn block_without_timestamps_has_no_timestamp_column() {
     merge(&folder, "both", &[without, with]).unwrap();
     let both = Block::open(Arc::new(folder)).unwrap();
     both.verify(|_| {}).unwrap();
-    assert_eq!((both.meta().format, all(&both)), (FORMAT_VERSION, vec![vec![5]]));
+    assert_eq!((both.meta().format, all(&both)), (2, vec![vec![5]]));
 }
 
 #[test]

@@ -40,7 +40,9 @@ pub(crate) fn encode_delta(values: &[i32], out: &mut Vec<u8>) {
         push_signed_varint(out, i64::from(least));
         let widths = out.len();
         out.resize(widths + BLOCK_PARTS, 0);
-        for (part, deltas) in deltas.chunks_exact(PACKED_VALUES).take(count.div_ceil(PACKED_VALUES)).enumerate() {
+        for (part, deltas) in
+            deltas.chunks_exact(PACKED_VALUES).take(count.div_ceil(PACKED_VALUES)).enumerate()
+        {
             for (packed, &delta) in packed.iter_mut().zip(deltas) {
                 *packed = delta.wrapping_sub(least) as u32;
             }
@@ -89,7 +91,9 @@ impl DeltaDecoder {
         let first = read_signed_varint(&page, &mut at)?;
         let is_known = (1..=MAX_BLOCK_PARTS).contains(&block_parts) && block_values <= MAX_BLOCK_VALUES;
         let part_values = block_values.checked_div(block_parts)?;
-        let is_whole = part_values > 0 && part_values.is_multiple_of(PACKED_VALUES) && part_values * block_parts == block_values;
+        let is_whole = part_values > 0
+            && part_values.is_multiple_of(PACKED_VALUES)
+            && part_values * block_parts == block_values;
         (is_known && is_whole && values == rows as u64).then_some(DeltaDecoder {
             page,
             at,

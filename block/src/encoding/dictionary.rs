@@ -149,7 +149,12 @@ impl IndexDecoder {
     }
 
     /// Appends the values of the next `count` indexes. Returns none if the page is damaged or has fewer.
-    pub(crate) fn read<T: Copy>(&mut self, mut count: usize, dictionary: &[T], out: &mut Vec<T>) -> Option<()> {
+    pub(crate) fn read<T: Copy>(
+        &mut self,
+        mut count: usize,
+        dictionary: &[T],
+        out: &mut Vec<T>,
+    ) -> Option<()> {
         out.reserve(count);
         while count > 0 {
             if self.next < self.end {
@@ -203,7 +208,11 @@ impl IndexDecoder {
         } else {
             let mut padded = [0; size_of::<u32>() * PACKED_VALUES];
             padded[..length].copy_from_slice(packed);
-            packer.decompress(&padded[..BitPacker1x::compressed_block_size(self.width)], &mut self.unpacked, self.width);
+            packer.decompress(
+                &padded[..BitPacker1x::compressed_block_size(self.width)],
+                &mut self.unpacked,
+                self.width,
+            );
         }
         self.at += length;
         *left -= count;

@@ -119,7 +119,8 @@ impl<T: PagedNumber> PagedColumn<T> {
     /// Skips the next page if all its rows are skipped, or opens it. Returns whether it was skipped.
     fn skip_page(&mut self, rows: &mut usize) -> Result<bool, BlockError> {
         let PagedColumn { file, pages, .. } = self;
-        let next = catch_parquet_panic(file, || pages.peek_next_page())?.ok_or_else(|| truncated_column(file))?;
+        let next =
+            catch_parquet_panic(file, || pages.peek_next_page())?.ok_or_else(|| truncated_column(file))?;
         let count = next.num_rows.or(next.num_levels).unwrap_or_default();
         if !next.is_dict && (1..=*rows).contains(&count) {
             catch_parquet_panic(file, || pages.skip_next_page())?;
@@ -135,22 +136,29 @@ impl<T: PagedNumber> PagedColumn<T> {
         let PagedColumn { file, pages, .. } = self;
         self.page = None;
         loop {
-            let page = catch_parquet_panic(file, || pages.get_next_page())?.ok_or_else(|| truncated_column(file))?;
+            let page =
+                catch_parquet_panic(file, || pages.get_next_page())?.ok_or_else(|| truncated_column(file))?;
             let rows = page.num_values() as usize;
             let encoding = page.encoding();
             if rows > MAX_ROWS_PER_PAGE.max(MAX_DICTIONARY_VALUES) {
-                return Err(BlockError::corrupt(file, format!("page of {rows} values, the most are {MAX_ROWS_PER_PAGE}")));
+                return Err(BlockError::corrupt(
+                    file,
+                    format!("page of {rows} values, the most are {MAX_ROWS_PER_PAGE}"),
+                ));
             }
             match page {
                 Page::DictionaryPage { buf, .. } => {
                     self.dictionary.clear();
                     T::read_plain(&buf, &mut self.dictionary).ok_or_else(|| damaged_page(file))?;
                 }
-                Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. } if def_levels_byte_len + rep_levels_byte_len > 0 => {
+                Page::DataPageV2 { def_levels_byte_len, rep_levels_byte_len, .. }
+                    if def_levels_byte_len + rep_levels_byte_len > 0 =>
+                {
                     return Err(damaged_page(file));
                 }
                 Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } => {
-                    self.page = Some(PageDecoder::open::<T>(buf, encoding, rows).ok_or_else(|| damaged_page(file))?);
+                    self.page =
+                        Some(PageDecoder::open::<T>(buf, encoding, rows).ok_or_else(|| damaged_page(file))?);
                     self.left = rows;
                     if rows > 0 {
                         return Ok(());

@@ -161,8 +161,10 @@ impl<'e> ColumnPages<'e> {
     fn add_dictionary(&mut self, page: &[u8], count: usize) -> Result<(), ParquetError> {
         let buf = self.compress(page)?;
         let num_values = page_count(count)?;
-        let dictionary = Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
-        let written = SerializedPageWriter::new(&mut self.sink).write_page(CompressedPage::new(dictionary, page.len()))?;
+        let dictionary =
+            Page::DictionaryPage { buf, num_values, encoding: Encoding::PLAIN, is_sorted: false };
+        let written = SerializedPageWriter::new(&mut self.sink)
+            .write_page(CompressedPage::new(dictionary, page.len()))?;
         self.uncompressed += written.uncompressed_size;
         self.has_dictionary = true;
         Ok(())
@@ -177,7 +179,8 @@ impl<'e> ColumnPages<'e> {
             rep_level_encoding: Encoding::RLE,
             statistics: None,
         };
-        let written = SerializedPageWriter::new(&mut self.sink).write_page(CompressedPage::new(data, page.len()))?;
+        let written =
+            SerializedPageWriter::new(&mut self.sink).write_page(CompressedPage::new(data, page.len()))?;
         self.uncompressed += written.uncompressed_size;
         self.data_start.get_or_insert(written.offset);
         self.offsets.append_row_count(rows as i64);

@@ -6,9 +6,13 @@ use athanor_chassis::Tier;
 use serde::{Deserialize, Serialize};
 
 use crate::format::error::BlockError;
+use crate::format::row_order::RowOrder;
 
-/// Block format that this version writes. It reads this format and all earlier ones.
-pub const FORMAT_VERSION: u32 = 2;
+/// Newest block format that this version writes. It reads this format and all earlier ones.
+pub const FORMAT_VERSION: u32 = 3;
+/// First format that may have rows ordered by hours. Blocks in the order of series have the one before, which older
+/// versions read.
+const FIRST_FORMAT_WITH_HOURS: u32 = 3;
 /// First format in which each tenant's part states the sum of its values.
 const FIRST_FORMAT_WITH_SUMS: u32 = 2;
 /// Name of the metadata file.
@@ -282,6 +286,9 @@ pub struct BlockMeta {
     /// Origin in the log. None for a block that was not flushed or merged from flushed ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<BlockOrigin>,
+    /// Order of the rows.
+    #[serde(default, skip_serializing_if = "RowOrder::is_series")]
+    pub order: RowOrder,
     /// Metadata of each tenant's part.
     pub tenants: Vec<TenantMeta>,
     /// Metadata of each file.
@@ -335,6 +342,13 @@ impl BlockMeta {
     pub fn samples(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.samples).sum()
     }
+    /// Returns the format of a block in an order of rows.
+    pub(crate) fn format_of(order: RowOrder) -> u32 {
+        match order {
+            RowOrder::Series => FIRST_FORMAT_WITH_HOURS - 1,
+            RowOrder::Hour => FIRST_FORMAT_WITH_HOURS,
+        }
+    }
     /// Returns the tier of the rows.
     pub fn tier(&self) -> Tier {
         self.origin.as_ref().map_or(Tier::Raw, |origin| origin.tier)
@@ -362,6 +376,9 @@ impl BlockMeta {
         }
         if let Some(name) = self.files.keys().find(|name| !PARQUET_FILES.contains(&name.as_str())) {
             return Err(format!("listed file {name:?} is not a file of a block"));
+        }
+        if self.order == RowOrder::Hour && self.format < FIRST_FORMAT_WITH_HOURS {
+            return Err(format!("a block of format {} cannot have rows ordered by hours", self.format));
         }
         self.check_tier()?;
         let mut next = TenantMeta::default();
@@ -483,6 +500,7 @@ mod tests {
             format: FORMAT_VERSION,
             id: "own".to_owned(),
             origin: Some(origin),
+            order: RowOrder::Series,
             tenants: vec![TenantMeta { tenant: "acme".to_owned(), sum: Some(0), ..TenantMeta::default() }],
             files: PARQUET_FILES.iter().map(|name| ((*name).to_owned(), FileMeta::default())).collect(),
         }
@@ -560,6 +578,17 @@ mod tests {
         assert!(covered.contains("rows of tier 1h, which downsampled tiers hold, cannot"), "{covered}");
         let flushed = downsampled(7, |origin| (origin.level, origin.job) = (0, None)).unwrap_err();
         assert!(flushed.contains("rows of tier 1h cannot have level 0"), "{flushed}");
+    }
+
+    #[test]
+    fn order_by_hours_needs_its_format() {
+        let mut meta = empty_block();
+        meta.order = RowOrder::Hour;
+        assert_eq!(decode(&meta).unwrap(), meta);
+        meta.format = FIRST_FORMAT_WITH_HOURS - 1;
+        assert!(decode(&meta).unwrap_err().contains("format 2 cannot have rows ordered by hours"));
+        meta.order = RowOrder::Series;
+        assert_eq!(decode(&meta).unwrap(), meta);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl ProfileCounter {
             let mut profiles = ProfileStream::open(&input.part)?;
             let mut place = 0;
             while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
-                if input.rows.contains(place) {
+                if input.rows.contains(place, row.time) {
                     let key = counter.key(row.id, series[row.series as usize]);
                     prefixes.push(DuplicateIds::prefix(key));
                 }
@@ -120,7 +120,10 @@ impl BucketBuilder {
         self.period = self.period.max(profile.period);
         if self.can_add(magnitude) {
             self.magnitude += magnitude;
-            return samples.iter().try_for_each(|sample| self.sums.add(sample.stack, sample.value)).ok_or_else(unknown_stack);
+            return samples
+                .iter()
+                .try_for_each(|sample| self.sums.add(sample.stack, sample.value))
+                .ok_or_else(unknown_stack);
         }
         for sample in samples {
             // The samples of one profile are too large for a row. The next row then counts no profile.

@@ -5,19 +5,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use athanor_profile::data_model::symbols::NO_ENTRY;
-use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::ProfileRow;
 
 use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, PROFILES_FILE, SAMPLES_FILE};
+use crate::format::row_order::{RowKey, RowOrder};
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SampleRow};
 use crate::merge::plan::PartRows;
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 use crate::reader::read::TenantBlock;
 use crate::reader::scan::{SampleBatch, SampleReaders, unknown_stack_error};
-use crate::writer::row_sorter::StackSums;
 use crate::reader::timestamps::TimestampReader;
+use crate::writer::row_sorter::StackSums;
 
 /// Sample rows buffered per input.
 pub(crate) const READ_AHEAD_ROWS: usize = 8 * 1024;
@@ -26,6 +26,8 @@ pub(crate) const READ_AHEAD_ROWS: usize = 8 * 1024;
 pub(crate) struct TenantInput<'p> {
     pub(crate) part: TenantBlock<'p>,
     pub(crate) rows: &'p PartRows,
+    /// Index of the source. Inputs of one source have rows of different hours of one part.
+    pub(crate) source: usize,
 }
 
 /// Selected profiles and sample rows of one input, in order.
@@ -41,6 +43,8 @@ pub(crate) struct MergeInput<'p> {
     /// Sample rows before those of the next selected profile.
     skipped: u64,
     samples: SampleInput,
+    /// Order of the output.
+    order: RowOrder,
 }
 
 /// Sample rows of one input.
@@ -61,7 +65,7 @@ struct SampleInput {
     /// ID range of the input's stacks.
     run: IdRange,
     /// Output stack of each input stack.
-    merged: Vec<u32>,
+    merged: Arc<[u32]>,
 }
 
 /// Row group with rows left to read.
@@ -72,14 +76,15 @@ struct OpenGroup {
 
 impl<'p> MergeInput<'p> {
     /// Opens an input. `merged` maps its stacks and `series` its series to those of the output, which has
-    /// `columns`.
+    /// `columns` and this order.
     pub(crate) fn open(
         input: &'p TenantInput<'_>,
-        merged: Vec<u32>,
+        merged: Arc<[u32]>,
         series: Vec<u32>,
         columns: OptionalColumns,
+        order: RowOrder,
     ) -> Result<Self, BlockError> {
-        let TenantInput { part, rows } = input;
+        let TenantInput { part, rows, .. } = input;
         let samples = SampleInput {
             table: part.samples_table()?,
             columns,
@@ -93,14 +98,15 @@ impl<'p> MergeInput<'p> {
             merged,
         };
         let profiles = ProfileStream::open(part)?;
-        let mut opened = MergeInput { profiles, rows, series, place: 0, next: None, skipped: 0, samples };
+        let mut opened =
+            MergeInput { profiles, rows, series, place: 0, next: None, skipped: 0, samples, order };
         opened.find_next()?;
         Ok(opened)
     }
 
     /// Returns the order of the next profile.
-    pub(crate) fn next_order(&self) -> Option<(u32, i64, ContentHash)> {
-        self.next.as_ref().map(ProfileRow::order)
+    pub(crate) fn next_order(&self) -> Option<RowKey> {
+        self.next.as_ref().map(|row| self.order.key(row))
     }
 
     /// Returns the number of rows of the next profile.
@@ -134,7 +140,7 @@ impl<'p> MergeInput<'p> {
     fn find_next(&mut self) -> Result<(), BlockError> {
         while let Some(StoredProfile { row, .. }) = self.profiles.next_profile()? {
             self.place += 1;
-            if self.rows.contains(self.place - 1) {
+            if self.rows.contains(self.place - 1, row.time) {
                 let series = self.series[row.series as usize];
                 if series == NO_ENTRY {
                     return Err(BlockError::corrupt(PROFILES_FILE, "rows changed during the merge"));

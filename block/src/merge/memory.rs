@@ -8,9 +8,10 @@ use crate::format::meta::{
     FUNCTIONS_FILE, FileMeta, MAPPINGS_FILE, MAX_ROWS_PER_PAGE, PROFILES_FILE, SAMPLES_FILE, SERIES_FILE,
     TenantMeta,
 };
-use crate::merge::MergeSource;
+use crate::format::row_order::{HOUR_NANOS, RowOrder};
 use crate::merge::input::READ_AHEAD_ROWS;
 use crate::merge::plan::parts_by_tenant;
+use crate::merge::{MERGE_FAN_IN, MergeSource};
 use crate::reader::profile_stream::PROFILE_BATCH_ROWS;
 use crate::reader::read::{Block, TenantBlock};
 use crate::reader::timestamps::MAX_TIMESTAMPS_PER_GROUP;
@@ -45,6 +46,10 @@ const PAGED_SAMPLE_BYTES: u64 = 16;
 const DECODED_SAMPLE_BYTES: u64 = 16;
 /// Upper bound of the dictionary of sample values in one input.
 const MAX_VALUE_DICTIONARY_BYTES: u64 = 1 << 20;
+/// Upper bound of the buffers for samples of one input.
+const MAX_SAMPLE_BUFFER_BYTES: u64 = MAX_ROWS_PER_PAGE as u64 * PAGED_SAMPLE_BYTES
+    + READ_AHEAD_ROWS as u64 * DECODED_SAMPLE_BYTES
+    + MAX_VALUE_DICTIONARY_BYTES;
 /// Memory of one row of the roll-up of the output, in grown lists and encoded pages.
 const ROLLUP_ROW_BYTES: u64 = 40;
 
@@ -70,19 +75,22 @@ struct TenantCounts {
     planned_profiles: u64,
     samples: u64,
     names: u64,
-    /// Buffers of all inputs.
+    /// Buffers of all inputs, and those of the largest one.
     buffers: u64,
+    largest_buffers: u64,
     timestamps: u64,
     has_spans: bool,
 }
 
 /// Returns an upper estimate of the memory of a merge in bytes, from the metadata of the blocks alone: names,
 /// profile headers, IDs and buffers. Names of several inputs count several times, because metadata does not show
-/// which are equal. `compared` are the blocks whose IDs are read too. None of `tenants` selects all of them.
+/// which are equal. `compared` are the blocks whose IDs are read too. None of `tenants` selects all of them. `order` is
+/// that of the output.
 pub fn estimate_merge_memory(
     sources: &[MergeSource],
     compared: &[Block],
     tenants: Option<&BTreeSet<String>>,
+    order: RowOrder,
 ) -> Result<u64, BlockError> {
     let parts = parts_by_tenant(sources, tenants);
     let mut planned = 0;
@@ -93,7 +101,7 @@ pub fn estimate_merge_memory(
             counts.add_header_buffers(&part);
         }
         for location in parts {
-            counts.add(&sources[location.input].block.tenant_block_at(location.tenant))?;
+            counts.add(&sources[location.input].block.tenant_block_at(location.tenant), order)?;
         }
         planned += counts.written_profiles.div_ceil(8);
         largest = largest.max(counts.memory());
@@ -105,7 +113,8 @@ pub fn estimate_merge_memory(
 }
 
 impl TenantCounts {
-    fn add(&mut self, part: &TenantBlock<'_>) -> Result<(), BlockError> {
+    /// Adds a part that is merged into rows of an order.
+    fn add(&mut self, part: &TenantBlock<'_>, order: RowOrder) -> Result<(), BlockError> {
         let TenantMeta { series, profiles, samples, nodes, stacks, .. } = *part.meta;
         let TenantMeta { locations, functions, mappings, .. } = *part.meta;
         let texts = [SERIES_FILE, FUNCTIONS_FILE, MAPPINGS_FILE].map(|file| estimate_text(part, file));
@@ -123,9 +132,11 @@ impl TenantCounts {
         self.planned_profiles += u64::from(profiles.1);
         self.add_header_buffers(part);
         self.samples += samples;
-        self.buffers += up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
+        let buffers = up_to(samples, MAX_ROWS_PER_PAGE) * PAGED_SAMPLE_BYTES
             + up_to(samples, READ_AHEAD_ROWS) * DECODED_SAMPLE_BYTES
             + (samples * size_of::<i64>() as u64).min(MAX_VALUE_DICTIONARY_BYTES);
+        self.buffers += buffers * hours_of(part, order);
+        self.largest_buffers = self.largest_buffers.max(buffers);
         if has_known_tail(part, SAMPLES_FILE)? {
             self.add_optional_columns(part)?;
         }
@@ -153,13 +164,29 @@ impl TenantCounts {
     fn memory(&self) -> u64 {
         let of_sample = WRITTEN_SAMPLE_BYTES + if self.has_spans { WRITTEN_SPAN_BYTES } else { 0 };
         let rows = self.samples.min(MAX_ROWS_PER_GROUP as u64);
+        // A round reads a limited number of inputs. Those of later rounds may have full buffers.
+        let largest = if self.buffers > MERGE_FAN_IN as u64 * self.largest_buffers {
+            MAX_SAMPLE_BUFFER_BYTES
+        } else {
+            self.largest_buffers
+        };
         self.names
-            + self.buffers
+            + self.buffers.min(MERGE_FAN_IN as u64 * largest)
             + self.planned_profiles * PLANNED_PROFILE_BYTES
             + self.written_profiles.min(MAX_ROWS_PER_GROUP as u64) * WRITTEN_PROFILE_BYTES
             + rows * (of_sample + ROLLUP_ROW_BYTES)
             + self.timestamps.min(MAX_TIMESTAMPS_PER_GROUP as u64) * WRITTEN_TIMESTAMP_BYTES
     }
+}
+
+/// Returns the number of inputs that a part becomes: one for each hour if it has another order than the output.
+fn hours_of(part: &TenantBlock<'_>, order: RowOrder) -> u64 {
+    if part.block.meta().order == order {
+        return 1;
+    }
+    let TenantMeta { min_time, max_time, .. } = *part.meta;
+    let hours = RowOrder::Hour.hour(max_time).abs_diff(RowOrder::Hour.hour(min_time)) / HOUR_NANOS;
+    (hours + 1).min(u64::from(part.meta.profiles.1)).max(1)
 }
 
 fn up_to(rows: u64, most: usize) -> u64 {

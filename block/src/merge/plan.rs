@@ -4,16 +4,19 @@
 //! So of several outputs that split the series of one window, exactly one writes each profile ID.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use athanor_chassis::Tier;
 use athanor_profile::encoding::hash::ContentHash;
+use athanor_profile::store_interface::series::ProfileRow;
 
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
+use crate::format::row_order::RowOrder;
 use crate::merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};
 use crate::merge::{DuplicateTotals, MergeOutput, MergeSource};
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
-use crate::reader::read::{Block, TenantBlock};
+use crate::reader::read::TenantBlock;
 
 /// Set of row indexes, as a bitmap.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +37,7 @@ impl RowSet {
         self.words[row / 64] &= !(1 << (row % 64));
     }
 
-    fn contains(&self, row: usize) -> bool {
+    pub(crate) fn contains(&self, row: usize) -> bool {
         self.words.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1)
     }
 }
@@ -60,16 +63,20 @@ pub(crate) enum PartRows {
 /// Selected profiles of one part, and their number by series.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectedRows {
-    rows: RowSet,
+    rows: Arc<RowSet>,
+    /// Hour of the profiles, if others of the set belong to other inputs.
+    hour: Option<i64>,
     series: Vec<SeriesRows>,
 }
 
 impl PartRows {
-    /// Returns whether the merge takes the profile at this index.
-    pub(crate) fn contains(&self, place: usize) -> bool {
+    /// Returns whether the merge takes the profile at this index, which has this time.
+    pub(crate) fn contains(&self, place: usize, time: i64) -> bool {
         match self {
             PartRows::All => true,
-            PartRows::Selected(of_part) => of_part.rows.contains(place),
+            PartRows::Selected(SelectedRows { rows, hour, .. }) => {
+                rows.contains(place) && hour.is_none_or(|hour| hour == RowOrder::Hour.hour(time))
+            }
         }
     }
 
@@ -86,7 +93,8 @@ impl PartRows {
         match self {
             PartRows::All => true,
             PartRows::Selected(of_part) => {
-                of_part.series.iter().all(|rows| rows.selected == 0 || rows.selected == rows.profiles)
+                of_part.hour.is_none()
+                    && of_part.series.iter().all(|rows| rows.selected == 0 || rows.selected == rows.profiles)
             }
         }
     }
@@ -117,10 +125,18 @@ pub(crate) fn parts_by_tenant<'s>(
     parts
 }
 
+/// Rows that a merge takes of one source, or of one hour of it. They are in the order of the output.
+pub(crate) struct PlannedInput {
+    /// Index of the source.
+    pub(crate) source: usize,
+    /// Rows by the index of the tenant in the block.
+    pub(crate) rows: BTreeMap<usize, PartRows>,
+}
+
 /// Plan of a merge.
 pub(crate) struct MergePlan {
-    /// Rows of each input, by the index of the tenant in its block.
-    pub(crate) inputs: Vec<BTreeMap<usize, PartRows>>,
+    /// Inputs in the order of the sources.
+    pub(crate) inputs: Vec<PlannedInput>,
     /// Duplicates that are dropped, by tenant.
     pub(crate) duplicates: BTreeMap<String, DuplicateTotals>,
 }
@@ -128,21 +144,24 @@ pub(crate) struct MergePlan {
 impl MergePlan {
     pub(crate) fn read(sources: &[MergeSource], output: &MergeOutput) -> Result<Self, BlockError> {
         check_tiers(sources, output)?;
-        let inputs = sources.iter().map(|_| BTreeMap::new()).collect();
-        let mut plan = MergePlan { inputs, duplicates: BTreeMap::new() };
+        let mut inputs: BTreeMap<(usize, i64), PlannedInput> = BTreeMap::new();
+        let mut plan = MergePlan { inputs: Vec::new(), duplicates: BTreeMap::new() };
         for (tenant, parts) in parts_by_tenant(sources, output.tenants.as_ref()) {
-            let selection = TenantSelection::read(sources, &parts, &output.rows, &output.compared)?;
+            let selection = TenantSelection::read(sources, &parts, output)?;
             if selection.dropped != DuplicateTotals::default() {
                 plan.duplicates.insert(tenant.to_owned(), selection.dropped);
             }
             for (location, part) in parts.iter().zip(selection.parts) {
                 // Downsampled tiers hold the rows of covered parts [INV-23].
                 let is_written = output.tier.is_raw() || !part.is_covered;
-                if is_written && let Some(rows) = part.into_rows() {
-                    plan.inputs[location.input].insert(location.tenant, rows);
+                for (hour, rows) in if is_written { part.into_rows() } else { Vec::new() } {
+                    let source = location.input;
+                    let new = || PlannedInput { source, rows: BTreeMap::new() };
+                    inputs.entry((source, hour)).or_insert_with(new).rows.insert(location.tenant, rows);
                 }
             }
         }
+        plan.inputs = inputs.into_values().collect();
         Ok(plan)
     }
 }
@@ -154,6 +173,9 @@ fn check_tiers(sources: &[MergeSource], output: &MergeOutput) -> Result<(), Bloc
     let of_origin = output.origin.as_ref().map_or(Tier::Raw, |origin| origin.tier);
     if of_origin != output.tier {
         return mismatch(format!("the origin of the output has tier {}", of_origin.name()));
+    }
+    if output.tier == Tier::OneDay && output.order == RowOrder::Hour {
+        return mismatch("rows of a day cannot be ordered by hours".to_owned());
     }
     let tiers: BTreeSet<Tier> = sources.iter().map(|source| source.block.meta().tier()).collect();
     if let Some(coarser) = tiers.last().filter(|tier| **tier > output.tier) {
@@ -184,26 +206,43 @@ struct PartSelection<'s> {
     /// Series of the partition, by index. None for all.
     partition: Option<Vec<bool>>,
     rows: RowSet,
-    series: Vec<SeriesRows>,
+    hours: HourlyRows,
+}
+
+/// Number of rows by hour and series. There is one hour unless the block has another order than the output.
+struct HourlyRows {
+    /// Order of the output.
+    order: RowOrder,
+    hours: BTreeMap<i64, Vec<SeriesRows>>,
+}
+
+impl HourlyRows {
+    /// Returns the counts of a profile's series and hour.
+    fn rows_of(&mut self, part: &TenantBlock<'_>, row: &ProfileRow) -> &mut SeriesRows {
+        let hour = self.order.common_hour(part.block.meta().order, row.time);
+        let count = part.meta.series.1 as usize;
+        let series = self.hours.entry(hour).or_insert_with(|| vec![SeriesRows::default(); count]);
+        &mut series[row.series as usize]
+    }
 }
 
 impl<'s> TenantSelection<'s> {
     fn read(
         sources: &'s [MergeSource],
         parts: &[PartLocation],
-        selection: &RowSelection,
-        compared: &[Block],
+        output: &MergeOutput,
     ) -> Result<Self, BlockError> {
+        let selection = &output.rows;
         let mut prefixes = Vec::new();
         let mut of_tenant = TenantSelection { parts: Vec::new(), dropped: DuplicateTotals::default() };
         for location in parts {
             let MergeSource { block, is_covered, .. } = &sources[location.input];
             let part = block.tenant_block_at(location.tenant);
-            of_tenant.parts.push(PartSelection::read(part, *is_covered, selection, &mut prefixes)?);
+            of_tenant.parts.push(PartSelection::read(part, *is_covered, output, &mut prefixes)?);
         }
         let tenant = of_tenant.parts.first().map(|part| part.part.meta.tenant.as_str());
         let compared: Vec<TenantBlock<'_>> =
-            compared.iter().filter_map(|block| block.tenant_block(tenant?).ok()).collect();
+            output.compared.iter().filter_map(|block| block.tenant_block(tenant?).ok()).collect();
         // Only IDs that an input has as well are held, so memory does not grow with the compared blocks.
         prefixes.sort_unstable();
         let mut shared = Vec::new();
@@ -256,9 +295,10 @@ impl<'s> PartSelection<'s> {
     fn read(
         part: TenantBlock<'s>,
         is_covered: bool,
-        selection: &RowSelection,
+        output: &MergeOutput,
         prefixes: &mut Vec<u64>,
     ) -> Result<Self, BlockError> {
+        let selection = &output.rows;
         let partition = match &selection.series {
             Some(partition) => {
                 let series = part.read_series()?;
@@ -266,9 +306,10 @@ impl<'s> PartSelection<'s> {
             }
             None => None,
         };
-        let series = vec![SeriesRows::default(); part.meta.series.1 as usize];
         let compares_ids = !part.is_downsampled();
-        let mut of_part = PartSelection { part, is_covered, partition, rows: RowSet::default(), series };
+        let rows = RowSet::default();
+        let hours = HourlyRows { order: output.order, hours: BTreeMap::new() };
+        let mut of_part = PartSelection { part, is_covered, partition, rows, hours };
         let mut profiles = ProfileStream::open(&of_part.part)?;
         let mut place = 0;
         while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
@@ -278,7 +319,7 @@ impl<'s> PartSelection<'s> {
             }
             let has_series = of_part.partition.as_ref().is_none_or(|series| series[row.series as usize]);
             of_part.rows.push(place, has_time && has_series);
-            let rows = &mut of_part.series[row.series as usize];
+            let rows = of_part.hours.rows_of(&of_part.part, &row);
             rows.profiles += 1;
             if has_time && has_series {
                 rows.selected += 1;
@@ -287,6 +328,17 @@ impl<'s> PartSelection<'s> {
             place += 1;
         }
         Ok(of_part)
+    }
+
+    /// Returns the number of selected sample rows of each series, none for a series without selected profiles.
+    fn samples_by_series(&self) -> Vec<Option<u64>> {
+        let mut samples = vec![None; self.part.meta.series.1 as usize];
+        for series in self.hours.hours.values() {
+            for (sum, rows) in samples.iter_mut().zip(series).filter(|(_, rows)| rows.selected > 0) {
+                *sum = Some(sum.unwrap_or(0) + rows.samples);
+            }
+        }
+        samples
     }
 
     /// Removes the rows of which an earlier copy was taken. Copies in other series are taken too.
@@ -303,7 +355,7 @@ impl<'s> PartSelection<'s> {
             let is_dropped = selection.has_time(row.time) && !duplicates.take_first(row.id);
             if is_dropped && self.rows.contains(place) {
                 self.rows.remove(place);
-                let rows = &mut self.series[row.series as usize];
+                let rows = self.hours.rows_of(&self.part, &row);
                 rows.selected -= 1;
                 rows.samples -= u64::from(row.samples);
                 dropped.add_row(&stored);
@@ -313,17 +365,25 @@ impl<'s> PartSelection<'s> {
         Ok(())
     }
 
-    /// Returns the selected rows, none if there are none. Series without profiles are not selected.
-    fn into_rows(self) -> Option<PartRows> {
-        let selected: u64 = self.series.iter().map(|rows| u64::from(rows.selected)).sum();
-        let has_each_series = self.series.iter().all(|rows| rows.selected > 0);
-        if selected == 0 {
-            None
-        } else if has_each_series && selected == u64::from(self.part.meta.profiles.1) {
-            Some(PartRows::All)
-        } else {
-            Some(PartRows::Selected(SelectedRows { rows: self.rows, series: self.series }))
+    /// Returns the selected rows by hour. Series without profiles are not selected.
+    fn into_rows(self) -> Vec<(i64, PartRows)> {
+        let profiles = u64::from(self.part.meta.profiles.1);
+        let hours = self.hours.hours;
+        let has_hours = hours.len() > 1;
+        let rows = Arc::new(self.rows);
+        let mut parts = Vec::new();
+        for (hour, series) in hours {
+            let selected: u64 = series.iter().map(|rows| u64::from(rows.selected)).sum();
+            let has_each_series = series.iter().all(|rows| rows.selected > 0);
+            if selected > 0 && has_each_series && selected == profiles {
+                parts.push((hour, PartRows::All));
+            } else if selected > 0 {
+                let rows = Arc::clone(&rows);
+                let hour_of_rows = has_hours.then_some(hour);
+                parts.push((hour, PartRows::Selected(SelectedRows { rows, hour: hour_of_rows, series })));
+            }
         }
+        parts
     }
 }
 
@@ -336,12 +396,15 @@ pub fn partition_series(
     pieces: usize,
 ) -> Result<Vec<SeriesPartition>, BlockError> {
     let tenants = BTreeSet::from([tenant.to_owned()]);
+    let selected = MergeOutput { rows: *rows, ..MergeOutput::default() };
     let mut samples: BTreeMap<SeriesKey, u64> = BTreeMap::new();
     for parts in parts_by_tenant(sources, Some(&tenants)).values() {
-        for selected in TenantSelection::read(sources, parts, rows, &[])?.parts {
+        for selected in TenantSelection::read(sources, parts, &selected)?.parts {
             let series = selected.part.read_series()?;
-            for (series, rows) in series.iter().zip(&selected.series).filter(|(_, rows)| rows.selected > 0) {
-                *samples.entry(SeriesKey::from_series(series)).or_default() += rows.samples.max(1);
+            for (series, rows) in series.iter().zip(selected.samples_by_series()) {
+                if let Some(rows) = rows {
+                    *samples.entry(SeriesKey::from_series(series)).or_default() += rows.max(1);
+                }
             }
         }
     }

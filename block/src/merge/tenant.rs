@@ -4,16 +4,17 @@ use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use athanor_chassis::Tier;
 use athanor_profile::Dictionary;
 use athanor_profile::data_model::symbols::NO_ENTRY;
-use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::{BucketCounts, ProfileSeries};
 use parquet::data_type::Int32Type;
 
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, SAMPLES_FILE};
+use crate::format::row_order::{RowKey, RowOrder};
 use crate::format::sample_rows::ProfileRows;
 use crate::merge::downsample::{BucketBuilder, ProfileCounter};
 use crate::merge::input::{MergeInput, TenantInput};
@@ -28,13 +29,14 @@ struct OutputSeries {
 }
 
 /// Heap entry: order of an input's next profile, and the input. The least comes first.
-type MergeHeapEntry = Reverse<((u32, i64, ContentHash), usize)>;
+type MergeHeapEntry = Reverse<(RowKey, usize)>;
 
 /// Description of the part that a merge of one tenant writes.
 pub(crate) struct TenantOutput<'o> {
     pub(crate) tenant: &'o str,
     pub(crate) newest_arrival: u64,
     pub(crate) tier: Tier,
+    pub(crate) order: RowOrder,
 }
 
 /// Writes the selected rows of a tenant, or adds them up by series and bucket. Inputs are in order of arrival, and
@@ -46,22 +48,10 @@ pub(crate) fn merge_tenant(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(), BlockError> {
     let OutputSeries { all: series, of_inputs: series_of_inputs } = OutputSeries::read(inputs)?;
-    let mut dictionary = Dictionary::default();
-    let mut popularity: Vec<u64> = Vec::new();
-    let mut of_leaf = Vec::new();
-    let mut stacks_of_inputs = Vec::with_capacity(inputs.len());
-    for input in inputs {
-        let rows = input.count_rows_by_stack()?;
-        let stacks = input.part.intern_names(&mut dictionary, &mut of_leaf, |stack| rows[stack] > 0)?;
-        popularity.resize(dictionary.stacks.len(), 0);
-        for (&stack, &count) in stacks.iter().zip(&rows).filter(|(stack, _)| **stack != NO_ENTRY) {
-            popularity[stack as usize] += count;
-        }
-        stacks_of_inputs.push(stacks);
-    }
+    let OutputStacks { dictionary, popularity, of_parts: stacks_of_parts } = OutputStacks::read(inputs)?;
     let mut out = writer.begin_tenant(output.tenant, &series, &dictionary, &popularity)?;
     out.set_newest_arrival(output.newest_arrival);
-    drop((dictionary, popularity, of_leaf));
+    drop((dictionary, popularity));
     let counts_profiles = !output.tier.is_raw() && inputs.iter().all(|input| !input.part.is_downsampled());
     let mut counter = match counts_profiles {
         true => Some(ProfileCounter::read(inputs, &series, &series_of_inputs)?),
@@ -69,10 +59,14 @@ pub(crate) fn merge_tenant(
     };
     let mut bucket = (!output.tier.is_raw()).then(|| BucketBuilder::new(output.tier, out.stack_count()));
     let mut open = Vec::with_capacity(inputs.len());
-    for ((input, mut stacks), series) in inputs.iter().zip(stacks_of_inputs).zip(series_of_inputs) {
+    let mut series_of_inputs = series_of_inputs.into_iter();
+    for (part, mut stacks) in inputs_by_part(inputs).zip(stacks_of_parts) {
         let numbered = stacks.iter_mut().filter(|stack| **stack != NO_ENTRY);
         numbered.for_each(|stack| *stack = out.stack_number(*stack));
-        open.push(MergeInput::open(input, stacks, series, out.columns())?);
+        let stacks: Arc<[u32]> = stacks.into();
+        for (input, series) in part.iter().zip(&mut series_of_inputs) {
+            open.push(MergeInput::open(input, Arc::clone(&stacks), series, out.columns(), output.order)?);
+        }
     }
     let mut next: BinaryHeap<MergeHeapEntry> =
         open.iter().enumerate().filter_map(|(at, input)| Some(Reverse((input.next_order()?, at)))).collect();
@@ -109,6 +103,43 @@ pub(crate) fn merge_tenant(
         bucket.flush(&mut out)?;
     }
     out.finish()
+}
+
+/// Returns the inputs by their part. Those of one part have rows of different hours.
+fn inputs_by_part<'i, 'p>(inputs: &'i [TenantInput<'p>]) -> impl Iterator<Item = &'i [TenantInput<'p>]> {
+    inputs.chunk_by(|left, right| left.source == right.source)
+}
+
+/// Stacks of the output.
+struct OutputStacks {
+    dictionary: Dictionary,
+    /// Number of rows of each stack.
+    popularity: Vec<u64>,
+    /// Stack of each stack of a part.
+    of_parts: Vec<Vec<u32>>,
+}
+
+impl OutputStacks {
+    /// Reads the names of each part once, for all of its hours.
+    fn read(inputs: &[TenantInput<'_>]) -> Result<Self, BlockError> {
+        let mut dictionary = Dictionary::default();
+        let mut popularity: Vec<u64> = Vec::new();
+        let mut of_leaf = Vec::new();
+        let mut of_parts = Vec::new();
+        for part in inputs_by_part(inputs) {
+            let mut rows = part[0].count_rows_by_stack()?;
+            for input in &part[1..] {
+                rows.iter_mut().zip(input.count_rows_by_stack()?).for_each(|(sum, count)| *sum += count);
+            }
+            let stacks = part[0].part.intern_names(&mut dictionary, &mut of_leaf, |stack| rows[stack] > 0)?;
+            popularity.resize(dictionary.stacks.len(), 0);
+            for (&stack, &count) in stacks.iter().zip(&rows).filter(|(stack, _)| **stack != NO_ENTRY) {
+                popularity[stack as usize] += count;
+            }
+            of_parts.push(stacks);
+        }
+        Ok(OutputStacks { dictionary, popularity, of_parts })
+    }
 }
 
 impl OutputSeries {
@@ -162,7 +193,7 @@ impl TenantInput<'_> {
         let mut start = 0;
         while let Some(StoredProfile { row, .. }) = profiles.next_profile()? {
             let end = start + u64::from(row.samples);
-            if self.rows.contains(place) {
+            if self.rows.contains(place, row.time) {
                 match ranges.last_mut() {
                     Some(last) if last.end == start => last.end = end,
                     _ => ranges.push(start..end),

@@ -241,7 +241,7 @@ impl TenantBlock<'_> {
         Ok(all)
     }
 
-    /// Reads the profiles by (series, time, ID).
+    /// Reads the profiles in the order of the block.
     pub fn read_all_profiles(&self) -> Result<Vec<ProfileRow>, BlockError> {
         self.read_profiles(ProfileProjection::All)
     }
@@ -337,7 +337,10 @@ impl TenantBlock<'_> {
     }
 
     /// Visits the series, stack and number of samples of each row of the roll-up, without its values.
-    pub(crate) fn for_each_rollup_count(&self, mut visit: impl FnMut(u32, u32, u32)) -> Result<(), BlockError> {
+    pub(crate) fn for_each_rollup_count(
+        &self,
+        mut visit: impl FnMut(u32, u32, u32),
+    ) -> Result<(), BlockError> {
         let table = self.block.open_table(ROLLUP_FILE)?;
         let stacks = IdRange(self.meta.nodes.0, self.meta.stacks);
         let mut series = Vec::new();

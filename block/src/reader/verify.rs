@@ -64,8 +64,12 @@ impl TenantBlock<'_> {
 
     /// Checks the order of rows, and that their IDs are distinct if the footer declares it.
     fn check_ids_of_rows(&self, profiles: &[ProfileRow]) -> Result<(), BlockError> {
-        if !profiles.is_sorted_by_key(ProfileRow::order) {
-            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series, time and id"));
+        let order = self.block.meta().order;
+        if !profiles.is_sorted_by_key(|row| order.key(row)) {
+            return Err(BlockError::corrupt(
+                PROFILES_FILE,
+                "rows are not in the order that meta.json states",
+            ));
         }
         if self.has_distinct_ids()? && DuplicateIds::has_any(profiles.iter().map(|row| row.id)) {
             let why = "two rows have the same id, but the footer declares distinct ids";
@@ -81,8 +85,12 @@ impl TenantBlock<'_> {
             let why = format!("time {} is not the end of a bucket of tier {}", row.time, tier.name());
             return Err(BlockError::corrupt(PROFILES_FILE, why));
         }
-        if !profiles.is_sorted_by_key(|row| (row.series, row.time)) {
-            return Err(BlockError::corrupt(PROFILES_FILE, "rows are not in order of series and time"));
+        let order = self.block.meta().order;
+        if !profiles.is_sorted_by_key(|row| (order.hour(row.time), row.series, row.time)) {
+            return Err(BlockError::corrupt(
+                PROFILES_FILE,
+                "rows are not in the order that meta.json states",
+            ));
         }
         let table = self.profiles_table()?;
         for group in self.row_groups(PROFILES_FILE).range() {

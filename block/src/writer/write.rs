@@ -1,7 +1,7 @@
 //! Writing one block by tenant and profile, in bounded memory.
 //!
 //! For each tenant the caller passes the tables first (ordered series, the dictionary, the row count of each
-//! stack), then the profiles by (series, time, ID). Sample rows are written in row groups as they come.
+//! stack), then the profiles in the order of the block. Sample rows are written in row groups as they come.
 //! Memory holds one row group and the roll-up of the current series.
 
 use std::collections::BTreeMap;
@@ -17,9 +17,10 @@ use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ChecksumWriter};
 use crate::format::index::{self, StackSet};
 use crate::format::meta::{
-    BlockMeta, BlockOrigin, FORMAT_VERSION, INDEX_FILE, IdRange, META_FILE, PARQUET_FILES, PROFILES_FILE,
-    ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+    BlockMeta, BlockOrigin, INDEX_FILE, IdRange, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE,
+    SAMPLES_FILE, SERIES_FILE, TenantMeta,
 };
+use crate::format::row_order::RowOrder;
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
 use crate::reader::timestamps::{MAX_TIMESTAMPS_PER_GROUP, TimestampColumn};
 use crate::writer::row_sorter::{RowSorter, StackSums};
@@ -141,13 +142,20 @@ impl<'f> BlockWriter<'f> {
             TableWriter::create(file, columns, ChecksumWriter::new(out))
         });
         let tables = tables.collect::<Result<_, BlockError>>()?;
-        let meta = BlockMeta { format: FORMAT_VERSION, id: id.into(), ..BlockMeta::default() };
+        let format = BlockMeta::format_of(RowOrder::Series);
+        let meta = BlockMeta { format, id: id.into(), ..BlockMeta::default() };
         Ok(BlockWriter { folder, tables, meta, columns })
     }
 
     /// Sets the log range that the block was flushed from, or the inputs of a merge.
     pub(crate) fn set_origin(&mut self, origin: Option<BlockOrigin>) {
         self.meta.origin = origin;
+    }
+
+    /// Sets the order in which profiles will come.
+    pub(crate) fn set_order(&mut self, order: RowOrder) {
+        self.meta.order = order;
+        self.meta.format = BlockMeta::format_of(order);
     }
 
     fn write_row_group(
@@ -306,7 +314,7 @@ impl TenantWriter<'_, '_> {
         self.numbering.stacks
     }
 
-    /// Adds the next profile by (series, time, ID), in a downsampled tier by (series, time). Rows refer to stacks by
+    /// Adds the next profile in the order of the block, in a downsampled tier whatever its ID. Rows refer to stacks by
     /// [`stack_number`](Self::stack_number). Rows with equal stack and span context are summed.
     pub(crate) fn add_profile(
         &mut self,
@@ -371,7 +379,13 @@ impl TenantWriter<'_, '_> {
     }
 
     /// Adds the row of a profile whose sample rows were added, with their sum.
-    fn end_profile(&mut self, id: i32, profile: ProfileRow, samples: usize, sum: i64) -> Result<(), BlockError> {
+    fn end_profile(
+        &mut self,
+        id: i32,
+        profile: ProfileRow,
+        samples: usize,
+        sum: i64,
+    ) -> Result<(), BlockError> {
         self.meta.profiles.1 += 1;
         self.meta.samples += samples as u64;
         self.meta.min_time = self.meta.min_time.min(profile.time);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockError, BlockFolder, BlockMeta, BlockOrigin, MergeOutput, MergeResult, MergeSource,
+    Block, BlockError, BlockFolder, BlockMeta, BlockOrigin, MergeOutput, MergeResult, MergeSource, RowOrder,
     RowSelection, estimate_merge_memory, merge_into, partition_series, summarize_rows,
 };
 use athanor_catalog::{BlockId, CompactionJob, MAX_JOB_OUTPUTS};
@@ -46,7 +46,9 @@ impl JobMerger<'_> {
     /// Checks that the merge of each tenant fits into memory, with the IDs of compared blocks. A merge holds all
     /// names of a tenant, so fewer parts need less.
     pub(crate) async fn check_memory(&self, compared: Vec<Block>) -> Result<(), JobError> {
-        let estimate = move |sources: Vec<MergeSource>| estimate_merge_memory(&sources, &compared, None);
+        let order = order_of(Tier::Raw, window_width(self.context.job.level));
+        let estimate =
+            move |sources: Vec<MergeSource>| estimate_merge_memory(&sources, &compared, None, order);
         let estimated = self.run(estimate).await?;
         let limit = self.context.max_memory;
         if estimated <= limit {
@@ -98,13 +100,15 @@ impl JobMerger<'_> {
         source: OutputSource,
     ) -> Result<MergedOutput, JobError> {
         let PlannedOutput { tenants, rows } = planned.clone();
+        let tier = origin.tier;
         let mut output = MergeOutput {
             id: id.to_string(),
-            tier: origin.tier,
+            tier,
             origin: Some(origin),
             newest_arrival: self.newest_arrivals_of(&tenants),
             tenants: Some(tenants),
             rows,
+            order: order_of(tier, rows.until.saturating_sub(rows.after)),
             compared: Vec::new(),
         };
         let scratch = self.context.scratch.clone();
@@ -156,6 +160,15 @@ impl JobMerger<'_> {
         };
         self.context.run_on_pool(run).await?
     }
+}
+
+/// Returns the order of the rows of an output over a window of some nanoseconds. In a block of a day, a query for some
+/// hours reads the rows of these. Longer buckets are one row of a series and hour, and wider windows are those of few
+/// profiles of unusual times.
+fn order_of(tier: Tier, width: i64) -> RowOrder {
+    let is_fine = matches!(tier, Tier::Raw | Tier::FiveMinutes);
+    let is_long = (window_width(2) + 1..=window_width(3)).contains(&width);
+    if is_fine && is_long { RowOrder::Hour } else { RowOrder::Series }
 }
 
 /// Returns the number of blocks that a job writes for one window or piece of it: one for each tier.
