@@ -13,7 +13,7 @@ mod records;
 
 use athanor_block::{
     Block, BlockError, BlockFolder, DuplicateTotals, MERGE_FAN_IN, META_FILE, MemoryFolder, MergeOutput,
-    MergeResult, MergeSource, PARQUET_FILES, RowOrder, RowSelection, RowTotals, SeriesKey, TenantBlockSource,
+    MergeResult, MergeSource, PARQUET_FILES, RowOrder, RowSelection, RowTotals, TenantBlockSource,
     merge_into, partition_series, summarize_rows,
 };
 use athanor_chassis::Tier;
@@ -176,8 +176,7 @@ fn expected_merge(sources: &[MergeSource], compared: &[Block], rows: &RowSelecti
         let of_kind = sources.iter().filter(|source| source.is_covered == is_covered);
         for record in of_kind.flat_map(|source| in_window(&source.block)) {
             let is_first = ids.insert((record.tenant.clone(), record.id));
-            let key = SeriesKey::from_series(&record.series);
-            if rows.series.is_some_and(|partition| !partition.contains(key)) {
+            if rows.series.as_ref().is_some_and(|partition| !partition.contains(&record.series)) {
                 continue;
             }
             match (is_first, is_covered) {
@@ -208,8 +207,9 @@ fn check_conservation(sources: &[MergeSource], output: &MergeOutput, merged: &(M
     for source in sources.iter().filter(|source| !source.is_covered) {
         let mut selected = records_of(&source.block);
         selected.retain(|record| {
-            let has_series = |key| output.rows.series.is_none_or(|partition| partition.contains(key));
-            output.rows.has_time(record.time) && has_series(SeriesKey::from_series(&record.series))
+            let has_series =
+                output.rows.series.as_ref().is_none_or(|partition| partition.contains(&record.series));
+            output.rows.has_time(record.time) && has_series
         });
         for record in selected {
             let RowTotals { profiles, sum, .. } = record.totals();
@@ -240,7 +240,7 @@ fn check_row_count(records: &[StoredRecord], buckets: &Buckets, block: &Block) {
 /// Checks all tiers. The raw block and the finest tier have the given order, and the next one the other order.
 fn check_tiers(sources: &[MergeSource], compared: &[Block], rows: RowSelection, order: RowOrder) {
     let expected = expected_merge(sources, compared, &rows);
-    let raw_output = MergeOutput { order, ..output_of(Tier::Raw, rows, compared) };
+    let raw_output = MergeOutput { order, ..output_of(Tier::Raw, rows.clone(), compared) };
     let (result, raw) = merge_rows(&raw_output, sources);
     let mut kept = [expected.kept_of_covered.as_slice(), &expected.kept_of_uncovered].concat();
     let mut stored = records_of(&raw);
@@ -257,7 +257,7 @@ fn check_tiers(sources: &[MergeSource], compared: &[Block], rows: RowSelection, 
             Tier::OneDay => RowOrder::Series,
             _ => order,
         };
-        let output = MergeOutput { order, ..output_of(tier, rows, compared) };
+        let output = MergeOutput { order, ..output_of(tier, rows.clone(), compared) };
         let merged = merge_rows(&output, sources);
         assert_eq!(merged.1.meta().order, order);
         assert_eq!(buckets_of(&merged.1), of_tier, "{tier:?} of the sources");
@@ -303,7 +303,7 @@ proptest! {
         let sources = sources_of(&inputs);
         let window = RowSelection::default();
         for partition in partition_series(&sources, "acme", &window, pieces).unwrap() {
-            let rows = RowSelection { series: Some(partition), ..window };
+            let rows = RowSelection { series: Some(partition), ..window.clone() };
             check_tiers(&sources, &blocks_of(&inputs.compared), rows, order);
         }
     }

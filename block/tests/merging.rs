@@ -10,8 +10,8 @@ mod records;
 
 use athanor_block::{
     Block, BlockFolder, MERGE_FAN_IN, META_FILE, MemoryFolder, MergeOutput, MergeResult, MergeSource,
-    PARQUET_FILES, RowOrder, RowSelection, RowTotals, SeriesKey, SeriesPartition, merge_into,
-    partition_series, summarize_rows,
+    PARQUET_FILES, RowOrder, RowSelection, RowTotals, SeriesPartition, merge_into, partition_series,
+    summarize_rows,
 };
 use athanor_chassis::window_end;
 use proptest::prelude::*;
@@ -37,14 +37,15 @@ fn time() -> impl Strategy<Value = i64> {
     prop_oneof![9 => -30i64..30, 1 => prop::sample::select(vec![i64::MIN, i64::MIN + 1, i64::MAX])]
 }
 
-/// Profiles of few IDs, so that many are copies: in the same or another series, at the same or another time.
+/// Records of few IDs, so that many are copies: in the same or another series, at the same or another time. Four IDs
+/// are records of one profile.
 fn record(ids: u128) -> impl Strategy<Value = Record> {
     let samples = prop::collection::vec(sample(), 1..7);
     (0usize..2, 0u32..4, time(), 0..ids, samples).prop_map(|(tenant, series, time, id, samples)| Record {
         tenant: TENANTS[tenant],
         series,
         time,
-        id: id << 60,
+        id: id << 62,
         samples,
     })
 }
@@ -105,9 +106,8 @@ fn expected_merge(
     let in_window = |record: &&StoredRecord| record.tenant == tenant && rows.has_time(record.time);
     for record in inputs.iter().flatten().filter(in_window) {
         let is_first = ids.insert(record.id);
-        let has_series =
-            |partition: SeriesPartition| partition.contains(SeriesKey::from_series(&record.series));
-        match (rows.series.is_none_or(has_series), is_first) {
+        let has_series = |partition: &SeriesPartition| partition.contains(&record.series);
+        match (rows.series.as_ref().is_none_or(has_series), is_first) {
             (false, _) => {}
             (true, true) => kept.push(record.clone()),
             (true, false) => dropped.add(record.totals()),
@@ -136,15 +136,22 @@ fn check_windows(blocks: &[Block], width: i64, pieces: usize, order: RowOrder) {
             assert_eq!(summary, expected);
             let partitions = partition_series(&sources, &tenant, &window, pieces).unwrap();
             assert!((1..=pieces).contains(&partitions.len()));
-            for partition in partitions {
-                let rows = RowSelection { series: Some(partition), ..window };
-                let output = MergeOutput { order, ..output_of(&tenant, rows) };
+            let mut piece_of_profiles = BTreeMap::new();
+            for (piece, partition) in partitions.into_iter().enumerate() {
+                let rows = RowSelection { series: Some(partition), ..window.clone() };
+                let output = MergeOutput { order, ..output_of(&tenant, rows.clone()) };
                 let (result, folder) = merge_rows(&output, &sources);
                 let (kept, dropped) = expected_merge(&inputs, &tenant, &rows);
                 let block = open(&folder);
                 let mut stored = records_of(&block);
                 stored.sort();
                 assert_eq!(stored, kept);
+                for record in &kept {
+                    let of_profile = *piece_of_profiles
+                        .entry((record.series.service().to_owned(), record.id >> 64))
+                        .or_insert(piece);
+                    assert_eq!(of_profile, piece, "records of a profile and service are in one piece");
+                }
                 assert!(!kept.is_empty(), "no partition is empty");
                 assert_eq!(result.duplicates.get(&tenant).copied().unwrap_or_default().total(), dropped);
                 add_stated(&mut of_outputs, &block);
@@ -191,7 +198,7 @@ proptest! {
         rows_between in -20i64..20,
     ) {
         let rows = RowSelection { after: i64::MIN, until: rows_between, series: None };
-        let output = output_of("acme", rows);
+        let output = output_of("acme", rows.clone());
         // Rows that are not selected change the numbers within an input. Their optional columns would stay.
         let is_selected = |record: &Record| record.tenant == "acme" && rows.has_time(record.time);
         let without_options = |record: &Record| {

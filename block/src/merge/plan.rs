@@ -13,7 +13,7 @@ use athanor_profile::store_interface::series::ProfileRow;
 use crate::format::duplicates::DuplicateIds;
 use crate::format::error::BlockError;
 use crate::format::row_order::RowOrder;
-use crate::merge::selection::{RowSelection, RowTotals, SeriesKey, SeriesPartition};
+use crate::merge::selection::{RowSelection, RowTotals};
 use crate::merge::{DuplicateTotals, MergeOutput, MergeSource};
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
 use crate::reader::read::TenantBlock;
@@ -192,15 +192,15 @@ fn check_tiers(sources: &[MergeSource], output: &MergeOutput) -> Result<(), Bloc
 }
 
 /// Selected rows of one tenant.
-struct TenantSelection<'s> {
-    parts: Vec<PartSelection<'s>>,
+pub(crate) struct TenantSelection<'s> {
+    pub(crate) parts: Vec<PartSelection<'s>>,
     /// Duplicates of the selected series that are dropped.
     dropped: DuplicateTotals,
 }
 
 /// Selected rows of one part.
-struct PartSelection<'s> {
-    part: TenantBlock<'s>,
+pub(crate) struct PartSelection<'s> {
+    pub(crate) part: TenantBlock<'s>,
     /// True if downsampled tiers hold the rows.
     is_covered: bool,
     /// Series of the partition, by index. None for all.
@@ -227,7 +227,7 @@ impl HourlyRows {
 }
 
 impl<'s> TenantSelection<'s> {
-    fn read(
+    pub(crate) fn read(
         sources: &'s [MergeSource],
         parts: &[PartLocation],
         output: &MergeOutput,
@@ -302,7 +302,7 @@ impl<'s> PartSelection<'s> {
         let partition = match &selection.series {
             Some(partition) => {
                 let series = part.read_series()?;
-                Some(series.iter().map(|series| partition.contains(SeriesKey::from_series(series))).collect())
+                Some(series.iter().map(|series| partition.contains(series)).collect())
             }
             None => None,
         };
@@ -331,7 +331,7 @@ impl<'s> PartSelection<'s> {
     }
 
     /// Returns the number of selected sample rows of each series, none for a series without selected profiles.
-    fn samples_by_series(&self) -> Vec<Option<u64>> {
+    pub(crate) fn samples_by_series(&self) -> Vec<Option<u64>> {
         let mut samples = vec![None; self.part.meta.series.1 as usize];
         for series in self.hours.hours.values() {
             for (sum, rows) in samples.iter_mut().zip(series).filter(|(_, rows)| rows.selected > 0) {
@@ -385,55 +385,4 @@ impl<'s> PartSelection<'s> {
         }
         parts
     }
-}
-
-/// Splits the series of a tenant's selected rows into at most `pieces` partitions with about equal numbers of
-/// sample rows. The result depends on the rows only. A partition is empty only if the tenant has no rows.
-pub fn partition_series(
-    sources: &[MergeSource],
-    tenant: &str,
-    rows: &RowSelection,
-    pieces: usize,
-) -> Result<Vec<SeriesPartition>, BlockError> {
-    let tenants = BTreeSet::from([tenant.to_owned()]);
-    let selected = MergeOutput { rows: *rows, ..MergeOutput::default() };
-    let mut samples: BTreeMap<SeriesKey, u64> = BTreeMap::new();
-    for parts in parts_by_tenant(sources, Some(&tenants)).values() {
-        for selected in TenantSelection::read(sources, parts, &selected)?.parts {
-            let series = selected.part.read_series()?;
-            for (series, rows) in series.iter().zip(selected.samples_by_series()) {
-                if let Some(rows) = rows {
-                    *samples.entry(SeriesKey::from_series(series)).or_default() += rows.max(1);
-                }
-            }
-        }
-    }
-    let whole = rows.series.unwrap_or_default();
-    Ok(split_by_samples(whole, &samples, pieces))
-}
-
-/// Splits a partition at the keys where each piece has its share of the samples.
-fn split_by_samples(
-    whole: SeriesPartition,
-    samples: &BTreeMap<SeriesKey, u64>,
-    pieces: usize,
-) -> Vec<SeriesPartition> {
-    let pieces = pieces.min(samples.len()).max(1);
-    let total: u128 = samples.values().map(|&count| u128::from(count)).sum();
-    let mut partitions = Vec::with_capacity(pieces);
-    let mut after = whole.after;
-    let mut seen = 0u128;
-    for (place, (&key, &count)) in samples.iter().enumerate() {
-        seen += u128::from(count);
-        let left = pieces - partitions.len() - 1;
-        let is_full = seen * pieces as u128 >= total * (partitions.len() as u128 + 1);
-        // Each later piece needs a series.
-        let is_last_chance = samples.len() - place - 1 == left;
-        if left > 0 && (is_full || is_last_chance) {
-            partitions.push(SeriesPartition { after, until: Some(key) });
-            after = Some(key);
-        }
-    }
-    partitions.push(SeriesPartition { after, until: whole.until });
-    partitions
 }

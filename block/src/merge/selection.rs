@@ -1,12 +1,10 @@
 //! Selection of rows for a merge: a window of profile time and a partition of the series.
 
-use athanor_profile::encoding::hash::{ContentHash, hash_bytes};
-use athanor_profile::store_interface::series::ProfileSeries;
-
+use crate::merge::partition::SeriesPartition;
 use crate::reader::profile_stream::StoredProfile;
 
 /// Rows that a merge writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSelection {
     /// Time before the first selected one in Unix nanoseconds. `i64::MIN` selects from the earliest time on.
     pub after: i64,
@@ -34,36 +32,6 @@ impl RowSelection {
     /// Returns whether the time is selected.
     pub fn has_time(&self, time: i64) -> bool {
         (time > self.after || self.after == i64::MIN) && time <= self.until
-    }
-}
-
-/// Position of a series in the order by which large windows are split: its service. All series of a service stay
-/// together, because a profile may have records in several of them, and queries add these up in one block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeriesKey {
-    service: ContentHash,
-}
-
-impl SeriesKey {
-    /// Hashes the service.
-    pub fn from_series(series: &ProfileSeries) -> Self {
-        SeriesKey { service: hash_bytes(series.service().as_bytes()) }
-    }
-}
-
-/// Consecutive series in the order of [`SeriesKey`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SeriesPartition {
-    /// Key before the first series. None for no bound.
-    pub after: Option<SeriesKey>,
-    /// Key of the last series. None for no bound.
-    pub until: Option<SeriesKey>,
-}
-
-impl SeriesPartition {
-    /// Returns whether the series with this key belongs to the partition.
-    pub fn contains(&self, key: SeriesKey) -> bool {
-        self.after.is_none_or(|after| key > after) && self.until.is_none_or(|until| key <= until)
     }
 }
 
@@ -131,13 +99,5 @@ mod tests {
             RowSelection::from_window_end(20, 10),
             RowSelection { after: 10, until: 20, series: None }
         );
-    }
-
-    #[test]
-    fn partitions_are_bounded_by_keys() {
-        let key = |service| SeriesKey { service };
-        let partition = SeriesPartition { after: Some(key(1)), until: Some(key(3)) };
-        assert_eq!([1, 2, 3, 4].map(|service| partition.contains(key(service))), [false, true, true, false]);
-        assert!(SeriesPartition::default().contains(key(0)));
     }
 }

@@ -86,7 +86,7 @@ impl JobMerger<'_> {
             return Ok(vec![window]);
         };
         let tenant = tenant.clone();
-        let rows = window.rows;
+        let rows = window.rows.clone();
         let partition = move |sources: Vec<MergeSource>| partition_series(&sources, &tenant, &rows, pieces);
         Ok(split_output(&window, &self.run(partition).await?))
     }
@@ -107,8 +107,8 @@ impl JobMerger<'_> {
             origin: Some(origin),
             newest_arrival: self.newest_arrivals_of(&tenants),
             tenants: Some(tenants),
-            rows,
             order: order_of(tier, rows.until.saturating_sub(rows.after)),
+            rows,
             compared: Vec::new(),
         };
         let scratch = self.context.scratch.clone();

@@ -48,7 +48,10 @@ pub(crate) fn plan_windows(level: u8, summary: &RowSummary, pieces: usize) -> Ve
     // A block of these levels holds one tenant.
     let each = |window: PlannedOutput| {
         let rows = window.rows;
-        window.tenants.into_iter().map(move |tenant| PlannedOutput { tenants: [tenant].into(), rows })
+        window
+            .tenants
+            .into_iter()
+            .map(move |tenant| PlannedOutput { tenants: [tenant].into(), rows: rows.clone() })
     };
     windows.into_iter().flat_map(each).collect()
 }
@@ -56,8 +59,8 @@ pub(crate) fn plan_windows(level: u8, summary: &RowSummary, pieces: usize) -> Ve
 /// Splits an output into one per partition of its series.
 pub(crate) fn split_output(output: &PlannedOutput, partitions: &[SeriesPartition]) -> Vec<PlannedOutput> {
     let piece = |partition: &SeriesPartition| {
-        let series = (partitions.len() > 1).then_some(*partition);
-        PlannedOutput { rows: RowSelection { series, ..output.rows }, ..output.clone() }
+        let series = (partitions.len() > 1).then(|| partition.clone());
+        PlannedOutput { rows: RowSelection { series, ..output.rows.clone() }, ..output.clone() }
     };
     partitions.iter().map(piece).collect()
 }
