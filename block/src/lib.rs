@@ -43,7 +43,7 @@ pub use format::meta::{
     PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE, TenantMeta,
 };
 pub use format::row_order::RowOrder;
-pub use merge::memory::estimate_merge_memory;
+pub use merge::memory::MergeEstimate;
 pub use merge::partition::{SeriesGroups, SeriesKey, SeriesPartition, partition_series};
 pub use merge::selection::{RowSelection, RowTotals};
 pub use merge::summary::{RowSummary, summarize_rows};

@@ -5,7 +5,7 @@
 //!
 //! * `selection`: windows of time. `partition`: partitions of series. `summary`: rows by window.
 //! * `plan`: rows to take of each input, without duplicates.
-//! * `memory`: estimate of the memory.
+//! * `memory`: estimate of the memory. `name_counts`: names that a merge takes of one part.
 //! * `tenant`: merge of one tenant's parts. `input`: rows of one of them. `downsample`: sums by bucket.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,7 @@ use crate::writer::write::BlockWriter;
 pub(crate) mod downsample;
 pub(crate) mod input;
 pub(crate) mod memory;
+pub(crate) mod name_counts;
 pub(crate) mod partition;
 pub(crate) mod plan;
 pub(crate) mod selection;

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockFolder, LocalFolder, MemoryProfiles, MergeOutput, MergeSource, RowOrder,
-    estimate_merge_memory, merge_into, write_from_memory,
+    Block, BlockFolder, LocalFolder, MemoryProfiles, MergeEstimate, MergeOutput, MergeSource, merge_into,
+    write_from_memory,
 };
 use athanor_chassis::Tier;
 use athanor_profile::store_interface::source::MemorySource;
@@ -106,9 +106,10 @@ fn estimate_is_above_the_memory_of_a_merge_and_near() {
         let folder = tempfile::tempdir().unwrap();
         write_inputs(&shape, folder.path());
         let inputs = open_inputs(folder.path());
-        let estimate = estimate_merge_memory(&inputs, &[], None, RowOrder::Series).unwrap();
+        let estimate = MergeEstimate::default().memory(&inputs).unwrap();
         let compared: Vec<Block> = inputs.iter().map(|source| source.block.clone()).collect();
-        let with_compared = estimate_merge_memory(&inputs, &compared, None, RowOrder::Series).unwrap();
+        let with_compared =
+            MergeEstimate { compared: &compared, ..MergeEstimate::default() }.memory(&inputs).unwrap();
         assert!(with_compared > estimate, "IDs of other blocks take memory too");
         let of_raw = measure_merge(folder.path(), Tier::Raw);
         let of_buckets = measure_merge(folder.path(), Tier::FiveMinutes);

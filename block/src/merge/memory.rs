@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::format::columns::{GROUP_TEXT_BYTES, MAX_ROWS_PER_GROUP};
+use crate::format::columns::MAX_ROWS_PER_GROUP;
 use crate::format::error::BlockError;
-use crate::format::meta::{
-    FUNCTIONS_FILE, FileMeta, MAPPINGS_FILE, MAX_ROWS_PER_PAGE, PROFILES_FILE, SAMPLES_FILE, SERIES_FILE,
-    TenantMeta,
-};
+use crate::format::meta::{FileMeta, MAX_ROWS_PER_PAGE, PROFILES_FILE, SAMPLES_FILE, TenantMeta};
 use crate::format::row_order::{HOUR_NANOS, RowOrder};
 use crate::merge::input::READ_AHEAD_ROWS;
+use crate::merge::name_counts::NameCounts;
+use crate::merge::partition::SeriesPartition;
 use crate::merge::plan::parts_by_tenant;
 use crate::merge::{MERGE_FAN_IN, MergeSource};
 use crate::reader::profile_stream::PROFILE_BATCH_ROWS;
@@ -18,8 +17,6 @@ use crate::reader::timestamps::MAX_TIMESTAMPS_PER_GROUP;
 
 /// Memory of a merge of few rows: contexts of compression, and small tables.
 const BASE_BYTES: u64 = 6 << 20;
-/// Assumed ratio of decompressed to compressed bytes of a file with an unknown footer.
-const TEXT_EXPANSION: u64 = 8;
 /// Memory of parsed footers relative to their bytes.
 const FOOTER_EXPANSION: u64 = 4;
 /// Assumed length of an unknown footer.
@@ -53,19 +50,6 @@ const MAX_SAMPLE_BUFFER_BYTES: u64 = MAX_ROWS_PER_PAGE as u64 * PAGED_SAMPLE_BYT
 /// Memory of one row of the roll-up of the output, in grown lists and encoded pages.
 const ROLLUP_ROW_BYTES: u64 = 40;
 
-/// Memory of one series without its texts: in the plan, as read, and as written.
-const SERIES_BYTES: u64 = 600;
-/// Memory of one stack: in the dictionary, its numbers, its sums, and the row of a bucket.
-const STACK_BYTES: u64 = 150;
-/// Memory of one node of the stack tree: in the dictionary, as read, and as written.
-const NODE_BYTES: u64 = 70;
-/// Memory of one location: in the dictionary, as read, and as written.
-const LOCATION_BYTES: u64 = 180;
-/// Memory of one function without its texts: in the dictionary, as read, and as written.
-const FUNCTION_BYTES: u64 = 280;
-/// Memory of one mapping without its texts.
-const MAPPING_BYTES: u64 = 200;
-
 /// Counts of one tenant's parts in all inputs.
 #[derive(Default)]
 struct TenantCounts {
@@ -75,6 +59,8 @@ struct TenantCounts {
     planned_profiles: u64,
     samples: u64,
     names: u64,
+    /// Names of one input that are read and not taken.
+    largest_read: u64,
     /// Buffers of all inputs, and those of the largest one.
     buffers: u64,
     largest_buffers: u64,
@@ -82,52 +68,57 @@ struct TenantCounts {
     has_spans: bool,
 }
 
-/// Returns an upper estimate of the memory of a merge in bytes, from the metadata of the blocks alone: names,
-/// profile headers, IDs and buffers. Names of several inputs count several times, because metadata does not show
-/// which are equal. `compared` are the blocks whose IDs are read too. None of `tenants` selects all of them. `order` is
-/// that of the output.
-pub fn estimate_merge_memory(
-    sources: &[MergeSource],
-    compared: &[Block],
-    tenants: Option<&BTreeSet<String>>,
-    order: RowOrder,
-) -> Result<u64, BlockError> {
-    let parts = parts_by_tenant(sources, tenants);
-    let mut planned = 0;
-    let mut largest = 0;
-    for (tenant, parts) in &parts {
-        let mut counts = TenantCounts::default();
-        for part in compared.iter().filter_map(|block| block.tenant_block(tenant).ok()) {
-            counts.add_header_buffers(&part);
+/// Merge whose memory is estimated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeEstimate<'e> {
+    /// Blocks whose IDs are read too.
+    pub compared: &'e [Block],
+    /// Tenants of the output. None for all.
+    pub tenants: Option<&'e BTreeSet<String>>,
+    /// Order of the output.
+    pub order: RowOrder,
+    /// Series of the output. None for all. The names of these series are then counted, which reads the stacks of each
+    /// input.
+    pub series: Option<&'e SeriesPartition>,
+}
+
+impl MergeEstimate<'_> {
+    /// Returns an upper estimate of the memory of a merge in bytes: names, profile headers, IDs and buffers. Without a
+    /// partition it reads metadata only. Names of several inputs count several times, because metadata does not show
+    /// which are equal.
+    pub fn memory(&self, sources: &[MergeSource]) -> Result<u64, BlockError> {
+        let parts = parts_by_tenant(sources, self.tenants);
+        let mut planned = 0;
+        let mut largest = 0;
+        for (tenant, parts) in &parts {
+            let mut counts = TenantCounts::default();
+            for part in self.compared.iter().filter_map(|block| block.tenant_block(tenant).ok()) {
+                counts.add_header_buffers(&part);
+            }
+            for location in parts {
+                let part = sources[location.input].block.tenant_block_at(location.tenant);
+                let names = match self.series {
+                    Some(partition) => NameCounts::of_series(&part, partition)?,
+                    None => NameCounts::of_part(&part)?,
+                };
+                counts.add(&part, &names, self.order)?;
+            }
+            planned += counts.written_profiles.div_ceil(8);
+            largest = largest.max(counts.memory());
         }
-        for location in parts {
-            counts.add(&sources[location.input].block.tenant_block_at(location.tenant), order)?;
-        }
-        planned += counts.written_profiles.div_ceil(8);
-        largest = largest.max(counts.memory());
+        let files = sources.iter().flat_map(|source| source.block.meta().files.values());
+        let of_compared = self.compared.iter().filter_map(|block| block.meta().files.get(PROFILES_FILE));
+        let footers: u64 = files.chain(of_compared).map(estimate_footer_bytes).sum();
+        Ok(BASE_BYTES + FOOTER_EXPANSION * footers + planned + largest)
     }
-    let files = sources.iter().flat_map(|source| source.block.meta().files.values());
-    let of_compared = compared.iter().filter_map(|block| block.meta().files.get(PROFILES_FILE));
-    let footers: u64 = files.chain(of_compared).map(estimate_footer_bytes).sum();
-    Ok(BASE_BYTES + FOOTER_EXPANSION * footers + planned + largest)
 }
 
 impl TenantCounts {
-    /// Adds a part that is merged into rows of an order.
-    fn add(&mut self, part: &TenantBlock<'_>, order: RowOrder) -> Result<(), BlockError> {
-        let TenantMeta { series, profiles, samples, nodes, stacks, .. } = *part.meta;
-        let TenantMeta { locations, functions, mappings, .. } = *part.meta;
-        let texts = [SERIES_FILE, FUNCTIONS_FILE, MAPPINGS_FILE].map(|file| estimate_text(part, file));
-        for text in texts {
-            let text = text?;
-            self.names += 2 * text + 3 * text.min(GROUP_TEXT_BYTES as u64);
-        }
-        self.names += u64::from(series.1) * SERIES_BYTES
-            + u64::from(stacks) * STACK_BYTES
-            + u64::from(nodes.1) * NODE_BYTES
-            + u64::from(locations.1) * LOCATION_BYTES
-            + u64::from(functions.1) * FUNCTION_BYTES
-            + u64::from(mappings.1) * MAPPING_BYTES;
+    /// Adds a part of which a merge takes some names, into rows of an order.
+    fn add(&mut self, part: &TenantBlock<'_>, names: &NameCounts, order: RowOrder) -> Result<(), BlockError> {
+        let TenantMeta { profiles, samples, .. } = *part.meta;
+        self.names += names.memory();
+        self.largest_read = self.largest_read.max(names.read_memory());
         self.written_profiles += u64::from(profiles.1);
         self.planned_profiles += u64::from(profiles.1);
         self.add_header_buffers(part);
@@ -171,6 +162,7 @@ impl TenantCounts {
             self.largest_buffers
         };
         self.names
+            + self.largest_read
             + self.buffers.min(MERGE_FAN_IN as u64 * largest)
             + self.planned_profiles * PLANNED_PROFILE_BYTES
             + self.written_profiles.min(MAX_ROWS_PER_GROUP as u64) * WRITTEN_PROFILE_BYTES
@@ -200,12 +192,4 @@ fn estimate_footer_bytes(file: &FileMeta) -> u64 {
 /// Returns whether `meta.json` holds the footer of a file.
 fn has_known_tail(part: &TenantBlock<'_>, file: &str) -> Result<bool, BlockError> {
     Ok(!part.block.meta().file(file)?.tail.is_empty())
-}
-
-/// Returns the decompressed bytes of a part's rows in a file of texts.
-fn estimate_text(part: &TenantBlock<'_>, file: &'static str) -> Result<u64, BlockError> {
-    if has_known_tail(part, file)? {
-        return Ok(part.block.open_table(file)?.group_range(part.row_groups(file))?.1);
-    }
-    Ok(part.block.meta().file(file)?.bytes.saturating_mul(TEXT_EXPANSION))
 }

@@ -247,7 +247,7 @@ impl TenantBlock<'_> {
 pub(crate) const UNVISITED_NODE: u32 = NO_ENTRY - 1;
 
 /// Returns for each node of a part whether it is a used stack or one of its callers.
-fn mark_used_nodes(parents: &[u32], used_stacks: impl Iterator<Item = usize>) -> Vec<bool> {
+pub(crate) fn mark_used_nodes(parents: &[u32], used_stacks: impl Iterator<Item = usize>) -> Vec<bool> {
     let mut is_used = vec![false; parents.len()];
     for stack in used_stacks {
         let mut node = stack as u32;

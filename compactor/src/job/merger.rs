@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_block::{
-    Block, BlockError, BlockFolder, BlockMeta, BlockOrigin, MergeOutput, MergeResult, MergeSource, RowOrder,
-    RowSelection, estimate_merge_memory, merge_into, partition_series, summarize_rows,
+    Block, BlockError, BlockFolder, BlockMeta, BlockOrigin, MergeEstimate, MergeOutput, MergeResult,
+    MergeSource, RowOrder, RowSelection, SeriesPartition, merge_into, partition_series, summarize_rows,
 };
 use athanor_catalog::{BlockId, CompactionJob, MAX_JOB_OUTPUTS};
 use athanor_chassis::{ByteSize, Tier};
@@ -43,32 +43,93 @@ pub(crate) struct MergedOutput {
 }
 
 impl JobMerger<'_> {
-    /// Checks that the merge of each tenant fits into memory, with the IDs of compared blocks. A merge holds all
-    /// names of a tenant, so fewer parts need less.
-    pub(crate) async fn check_memory(&self, compared: Vec<Block>) -> Result<(), JobError> {
+    /// Estimates the memory of a merge of the partition's series, or of all series, with the IDs of compared blocks. A
+    /// merge holds all names of a tenant, so fewer parts or fewer series need less.
+    pub(crate) async fn estimate_memory(
+        &self,
+        compared: Vec<Block>,
+        series: Option<SeriesPartition>,
+    ) -> Result<u64, JobError> {
         let order = order_of(Tier::Raw, window_width(self.context.job.level));
-        let estimate =
-            move |sources: Vec<MergeSource>| estimate_merge_memory(&sources, &compared, None, order);
-        let estimated = self.run(estimate).await?;
-        let limit = self.context.max_memory;
-        if estimated <= limit {
+        let estimate = move |sources: Vec<MergeSource>| {
+            let series = series.as_ref();
+            MergeEstimate { compared: &compared, tenants: None, order, series }.memory(&sources)
+        };
+        self.run(estimate).await
+    }
+
+    /// Returns an error if an output needs more memory than a merge may take.
+    pub(crate) fn check_memory(&self, estimated: u64) -> Result<(), JobError> {
+        if estimated <= self.context.max_memory {
             return Ok(());
         }
         let estimated = ByteSize::bytes(estimated).to_approximate_string();
-        let limit = ByteSize::bytes(limit);
+        let limit = ByteSize::bytes(self.context.max_memory);
         Err(JobError::from_reason(format!(
             "merge needs about {estimated} of memory, compactor.max_merge_memory_bytes is {limit}"
         )))
     }
 
+    /// Returns whether the job can be split by series: all of its parts belong to one tenant.
+    pub(crate) fn can_split(&self) -> bool {
+        let tenants: BTreeSet<&String> = self.inputs.iter().flat_map(|input| &input.tenants).collect();
+        tenants.len() == 1
+    }
+
+    /// Chooses outputs of which each one fits into memory, for a job that needs more as a whole. Outputs have fewer and
+    /// fewer series. The error states the memory of the largest output.
+    pub(crate) async fn plan_small_outputs(&self, estimated: u64) -> Result<Vec<PlannedOutput>, JobError> {
+        let mut pieces = self.pieces();
+        let mut least = estimated;
+        let mut last_count = 0;
+        loop {
+            let outputs = self.plan_pieces(pieces).await?;
+            let mut largest = 0;
+            for output in &outputs {
+                let series = output.rows.series.clone().unwrap_or_default();
+                largest = largest.max(self.estimate_memory(Vec::new(), Some(series)).await?);
+            }
+            least = least.min(largest);
+            if largest <= self.context.max_memory {
+                let job = self.context.claim.token();
+                let outputs_count = outputs.len();
+                tracing::info!(
+                    job,
+                    estimated,
+                    outputs = outputs_count,
+                    "split a compaction job by series to fit memory"
+                );
+                return Ok(outputs);
+            }
+            let is_finest = outputs.len() == last_count || pieces * 2 > self.max_pieces();
+            if is_finest {
+                self.check_memory(least)?;
+            }
+            last_count = outputs.len();
+            pieces *= 2;
+        }
+    }
+
     /// Chooses the outputs from the headers of all profiles.
     pub(crate) async fn plan_outputs(&self) -> Result<Vec<PlannedOutput>, JobError> {
+        self.plan_pieces(self.pieces()).await
+    }
+
+    /// Returns the number of outputs that the job asks for in each window.
+    fn pieces(&self) -> usize {
+        let pieces = usize::try_from(self.context.job.splits).unwrap_or(usize::MAX);
+        pieces.clamp(1, self.max_pieces())
+    }
+
+    fn max_pieces(&self) -> usize {
+        MAX_JOB_OUTPUTS / blocks_per_output(self.context.job)
+    }
+
+    async fn plan_pieces(&self, pieces: usize) -> Result<Vec<PlannedOutput>, JobError> {
         let level = self.context.job.level;
         let summarize = move |sources: Vec<MergeSource>| summarize_rows(&sources, window_width(level));
         let summary = self.run(summarize).await?;
         let blocks = blocks_per_output(self.context.job);
-        let pieces = usize::try_from(self.context.job.splits).unwrap_or(usize::MAX);
-        let pieces = pieces.clamp(1, MAX_JOB_OUTPUTS / blocks);
         let mut outputs = Vec::new();
         for window in plan_windows(level, &summary, pieces * blocks) {
             outputs.extend(self.partition_window(window, pieces).await?);

@@ -65,14 +65,20 @@ async fn merge_inputs(
     merger: &mut JobMerger<'_>,
     scratch_budget: &Arc<MemoryBudget>,
 ) -> Result<JobResult, JobError> {
-    merger.check_memory(Vec::new()).await?;
+    let estimated = merger.estimate_memory(Vec::new(), None).await?;
+    if !merger.can_split() {
+        merger.check_memory(estimated)?;
+    }
     let context = merger.context;
     locate_parts(context, &mut merger.inputs).await?;
     let inputs = &merger.inputs;
     let copies = scratch_copies(context.job);
     let _space = reserve_scratch(scratch_budget, missing_bytes(inputs).saturating_mul(copies)).await?;
     let read_bytes = fetch_inputs(context, inputs).await?;
-    let planned = merger.plan_outputs().await?;
+    let planned = match estimated <= context.max_memory {
+        true => merger.plan_outputs().await?,
+        false => merger.plan_small_outputs(estimated).await?,
+    };
     let blocks = planned.len() * blocks_per_output(context.job);
     let ids: Vec<BlockId> = (0..blocks).map(|_| context.new_block_id()).collect();
     let origins = OutputOrigins {
@@ -113,7 +119,8 @@ async fn write_tiers(
     let has_covered_inputs = merger.inputs.iter().any(|input| input.entry.is_covered);
     let compared = compared.open_for(context, planned).await?;
     if !compared.is_empty() {
-        merger.check_memory(compared.clone()).await?;
+        let series = planned.rows.series.clone();
+        merger.check_memory(merger.estimate_memory(compared.clone(), series).await?)?;
     }
     let origin = origins.origin(&planned.tenants, context.job.tier)?;
     let source = OutputSource::Inputs { compared: compared.clone() };

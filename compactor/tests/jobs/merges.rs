@@ -211,3 +211,26 @@ async fn job_beyond_the_scratch_space_fails_with_estimate_and_limit() {
     let JobOutcome::Failed { reason, culprit: None } = outcome else { panic!("{outcome:?}") };
     assert!(reason.contains("compactor.max_scratch_bytes is 1KiB"), "{reason}");
 }
+
+#[tokio::test]
+async fn job_beyond_the_memory_limit_is_split_by_series() {
+    let world = World::new().await;
+    let services = ["bank", "cart", "mail", "shop"];
+    let many_names = |(id, service)| Row { values: vec![1; 30_000], ..row("acme", service, NOON, id as u64) };
+    let rows: Vec<Row> = services.into_iter().enumerate().map(many_names).collect();
+    world.flush(&rows).await;
+    world.flush(&rows[1..]).await;
+    world.plan(2, 1);
+    let run = async |limit| {
+        let config = CompactorConfig { max_merge_memory_bytes: limit, ..CompactorConfig::default() };
+        world.compactor(config).run_once().await.unwrap()
+    };
+    let JobOutcome::Failed { reason, culprit: None } = run(ByteSize::mib(30)).await else {
+        panic!("no piece fits into 30 MiB")
+    };
+    assert!(reason.contains("max_merge_memory_bytes is 30MiB"), "{reason}");
+    assert_eq!(run(ByteSize::mib(100)).await, JobOutcome::Finished);
+    let raw = world.listed().await.into_iter().filter(|entry| entry.tier.is_raw()).count();
+    assert!((2..=4).contains(&raw), "{raw} raw blocks");
+    assert_eq!(world.rows().await, model(&[&rows]));
+}
