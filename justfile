@@ -62,6 +62,12 @@ ci:
 bench CRATE NAME:
     cargo bench --locked --package athanor-{{CRATE}} --bench {{NAME}}
 
+# Measures merges of R-10k and of ten flushes, tiers, and a tenth of a day's block
+bench-compaction:
+    cargo bench --locked --package athanor-block --bench block -- --profiles 10000 --only merge
+    cargo bench --locked --package athanor-block --bench block -- --profiles 800 --only merge
+    cargo bench --locked --package athanor-block --bench block -- --only day
+
 # Measures listings, registrations and copies of a catalog with BLOCKS blocks
 bench-catalog BLOCKS='1000000':
     cargo bench --locked --package athanor-catalog --bench state -- --blocks {{BLOCKS}}

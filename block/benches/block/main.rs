@@ -1,10 +1,11 @@
 //! Blocks on the reference set R: bytes per sample, and the speed of building, merging and adding up.
 //!
 //! `cargo bench -p athanor-block --bench block` runs on R-1k; `-- --profiles 10000` takes R-10k, but for building;
-//! `--only build`, `merge` or `tenants` does one part. `--write FOLDER` writes the blocks of R that `--merge-in FOLDER` merges. Each figure stands beside a floor. What one thread does is measured in processor time.
+//! `--only build`, `merge`, `day` or `tenants` does one part. `--write FOLDER` writes the blocks of R that `--merge-in FOLDER` merges. Each figure stands beside a floor. What one thread does is measured in processor time.
 #![expect(clippy::unwrap_used, reason = "a bench")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
+mod day;
 mod floor;
 #[path = "../../tests/downsampling/origin.rs"]
 mod origin;
@@ -122,6 +123,9 @@ fn main() {
     }
     if only.is_none_or(|only| only == "merge") {
         merging(&set, count);
+    }
+    if only.is_none_or(|only| only == "day") {
+        day::tenth_of_a_day();
     }
     if only.is_none_or(|only| only == "tenants") {
         tenants(&set, 1000);
