@@ -430,6 +430,24 @@ impl TableReader {
         let pages = self.read_group(group, |reader| reader.get_column_page_reader(column))?;
         Ok(PagedColumn::new(self.file, pages))
     }
+    /// Reads one column of numbers over consecutive row groups, by the block's own decoders.
+    pub(crate) fn read_numbers<T: PagedNumber>(
+        &self,
+        groups: IdRange,
+        column: usize,
+    ) -> Result<Vec<T>, BlockError> {
+        let mut values = Vec::new();
+        for group in groups.range() {
+            let mut left = self.rows(group)?;
+            let mut pages = self.paged_column(group, column)?;
+            while left > 0 {
+                let count = left.min(DECODE_STEP_ROWS);
+                pages.read(count, &mut values)?;
+                left -= count;
+            }
+        }
+        Ok(values)
+    }
     fn read_group<R>(
         &self,
         group: usize,

@@ -52,7 +52,7 @@ impl TenantBlock<'_> {
         let table = self.block.open_table(STACKS_FILE)?;
         self.check_ids(STACKS_FILE, &table, self.meta.nodes)?;
         let column = |column: usize, run: IdRange| -> Result<Vec<u32>, BlockError> {
-            let ids = table.read_column_groups::<Int32Type>(self.row_groups(STACKS_FILE), column)?;
+            let ids = table.read_numbers::<i32>(self.row_groups(STACKS_FILE), column)?;
             ids.into_iter().map(|id| local_id_or_none(STACKS_FILE, id, run)).collect()
         };
         let parents = column(1, self.meta.nodes)?;
@@ -128,13 +128,13 @@ impl TenantBlock<'_> {
     ) -> Result<Vec<u32>, BlockError> {
         let table = self.block.open_table(LOCATIONS_FILE)?;
         let groups = self.row_groups(LOCATIONS_FILE);
-        let ids = table.read_column_groups::<Int32Type>(groups, 0)?;
-        let of_mappings = table.read_column_groups::<Int32Type>(groups, 2)?;
+        let ids = table.read_numbers::<i32>(groups, 0)?;
+        let of_mappings = table.read_numbers::<i32>(groups, 2)?;
         let addresses = table.read_column_groups::<Int64Type>(groups, 3)?;
         let folded = table.read_column_groups::<BoolType>(groups, 4)?;
-        let of_functions = table.read_column_groups::<Int32Type>(groups, 5)?;
-        let lines = table.read_column_groups::<Int64Type>(groups, 6)?;
-        let columns = table.read_column_groups::<Int64Type>(groups, 7)?;
+        let of_functions = table.read_numbers::<i32>(groups, 5)?;
+        let lines = table.read_numbers::<i64>(groups, 6)?;
+        let columns = table.read_numbers::<i64>(groups, 7)?;
         let mut used_functions = vec![false; self.meta.functions.1 as usize];
         let mut used_mappings = vec![false; self.meta.mappings.1 as usize];
         for (row, &id) in ids.iter().enumerate() {

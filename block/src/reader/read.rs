@@ -205,7 +205,7 @@ impl TenantBlock<'_> {
         table: &TableReader,
         run: IdRange,
     ) -> Result<(), BlockError> {
-        let ids = table.read_column_groups::<Int32Type>(self.row_groups(file), 0)?;
+        let ids = table.read_numbers::<i32>(self.row_groups(file), 0)?;
         if ids.len() == run.1 as usize && run.range().zip(&ids).all(|(expected, &id)| expected as i32 == id) {
             return Ok(());
         }
