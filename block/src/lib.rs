@@ -44,8 +44,9 @@ pub use format::meta::{
 };
 pub use format::row_order::RowOrder;
 pub use merge::memory::MergeEstimate;
-pub use merge::partition::{SeriesGroups, SeriesKey, SeriesPartition, partition_series};
+pub use merge::partition::partition_series;
 pub use merge::selection::{RowSelection, RowTotals};
+pub use merge::series_partition::{SeriesGroups, SeriesKey, SeriesPartition};
 pub use merge::summary::{RowSummary, summarize_rows};
 pub use merge::{
     DuplicateTotals, MERGE_FAN_IN, MergeOutput, MergeResult, MergeSource, merge, merge_all, merge_into,

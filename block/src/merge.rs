@@ -3,7 +3,7 @@
 //! Memory holds the names of one tenant, one bit for each of its profiles, a batch of each input's profiles and
 //! samples, the rows of one profile and one row group of the output.
 //!
-//! * `selection`: windows of time. `partition`: partitions of series. `summary`: rows by window.
+//! * `selection`: windows of time. `series_partition` and `partition`: partitions of series. `summary`: rows by window.
 //! * `plan`: rows to take of each input, without duplicates.
 //! * `memory`: estimate of the memory. `name_counts`: names that a merge takes of one part.
 //! * `tenant`: merge of one tenant's parts. `input`: rows of one of them. `downsample`: sums by bucket.
@@ -32,6 +32,7 @@ pub(crate) mod name_counts;
 pub(crate) mod partition;
 pub(crate) mod plan;
 pub(crate) mod selection;
+pub(crate) mod series_partition;
 pub(crate) mod summary;
 pub(crate) mod tenant;
 

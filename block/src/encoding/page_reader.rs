@@ -6,10 +6,9 @@ use parquet::column::page::{Page, PageReader};
 
 use crate::encoding::delta::DeltaDecoder;
 use crate::encoding::dictionary::{IndexDecoder, MAX_DICTIONARY_VALUES};
-use crate::format::columns::catch_parquet_panic;
 use crate::format::error::BlockError;
 use crate::format::meta::MAX_ROWS_PER_PAGE;
-use crate::reader::column_rows::truncated_column;
+use crate::format::parquet_reads::{catch_parquet_panic, truncated_column};
 
 /// Rows skipped at a time within a page.
 const SKIPPED_ROWS: usize = 4 * 1024;

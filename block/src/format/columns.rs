@@ -3,10 +3,8 @@
 //! This module uses Parquet's own column readers and writers. No row is ever materialized as an object.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use athanor_chassis::tasks::panic_message;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::column::reader::{ColumnReader, get_typed_column_reader};
@@ -33,6 +31,7 @@ use crate::format::meta::{
     FUNCTIONS_FILE, FileMeta, INDEX_FILE, IdRange, LOCATIONS_FILE, MAPPINGS_FILE, MAX_ROWS_PER_FILE_BYTE,
     MAX_ROWS_PER_PAGE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, STACKS_FILE,
 };
+use crate::format::parquet_reads::catch_parquet_panic;
 use crate::format::sample_rows::{OptionalColumns, SpanContextColumns};
 
 /// Upper bound of rows per row group, which a writer buffers and a scan job reads.
@@ -527,37 +526,7 @@ impl TableReader {
     }
 }
 
-/// Runs a step of Parquet's reader and converts a panic into an error. The reader trusts the counts and
-/// lengths in pages, so it panics on some damage with valid checksums. A damaged block then fails its query
-/// and not the process. The caller drops the half-read state together with the error.
-pub(crate) fn catch_parquet_panic<T>(
-    file: &str,
-    read: impl FnOnce() -> parquet::errors::Result<T>,
-) -> Result<T, BlockError> {
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(result) => result.map_err(BlockError::parquet(file)),
-        Err(payload) => {
-            let why = format!("the Parquet reader panicked: {}", panic_message(&*payload));
-            Err(BlockError::corrupt(file, why))
-        }
-    }
-}
-
 /// Index of a file in [`PARQUET_FILES`].
 pub(crate) fn file_index(file: &str) -> usize {
     PARQUET_FILES.iter().position(|name| *name == file).expect("only files of a block are requested")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_of_the_parquet_reader_is_an_error_that_names_the_file() {
-        let error = catch_parquet_panic::<()>(SAMPLES_FILE, || panic!("index out of bounds")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "samples.parquet is inconsistent: the Parquet reader panicked: index out of bounds"
-        );
-    }
 }

@@ -10,8 +10,9 @@ use parquet::data_type::DataType;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 
-use crate::format::columns::{TableReader, catch_parquet_panic};
+use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
+use crate::format::parquet_reads::catch_parquet_panic;
 
 impl TableReader {
     /// Returns the pages of a column, if they are indexed.

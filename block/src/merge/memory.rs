@@ -8,8 +8,8 @@ use crate::format::meta::{FileMeta, MAX_ROWS_PER_PAGE, PROFILES_FILE, SAMPLES_FI
 use crate::format::row_order::{HOUR_NANOS, RowOrder};
 use crate::merge::input::READ_AHEAD_ROWS;
 use crate::merge::name_counts::NameCounts;
-use crate::merge::partition::SeriesPartition;
 use crate::merge::plan::parts_by_tenant;
+use crate::merge::series_partition::SeriesPartition;
 use crate::merge::{MERGE_FAN_IN, MergeSource};
 use crate::reader::profile_stream::PROFILE_BATCH_ROWS;
 use crate::reader::read::{Block, TenantBlock};

@@ -6,7 +6,7 @@ use parquet::data_type::Int32Type;
 use crate::format::columns::GROUP_TEXT_BYTES;
 use crate::format::error::BlockError;
 use crate::format::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, SERIES_FILE, TenantMeta};
-use crate::merge::partition::SeriesPartition;
+use crate::merge::series_partition::SeriesPartition;
 use crate::reader::names::mark_used_nodes;
 use crate::reader::read::{TenantBlock, local_id, local_id_or_none};
 

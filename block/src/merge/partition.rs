@@ -7,65 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_profile::data_model::identity::profile_id_of_record;
-use athanor_profile::encoding::hash::{ContentHash, hash_bytes};
+use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::ProfileSeries;
 
 use crate::format::error::BlockError;
 use crate::merge::plan::{TenantSelection, parts_by_tenant};
 use crate::merge::selection::RowSelection;
+use crate::merge::series_partition::{SeriesGroups, SeriesKey, SeriesPartition, hash_series};
 use crate::merge::{MergeOutput, MergeSource};
 use crate::reader::profile_stream::{ProfileStream, StoredProfile};
-
-/// Position of a series in the order by which windows are split: its service, then its group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SeriesKey {
-    service: ContentHash,
-    group: ContentHash,
-}
-
-/// Groups of the series of some services, by the hash of the series.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeriesGroups(BTreeMap<ContentHash, ContentHash>);
-
-impl SeriesGroups {
-    fn key(&self, series: &ProfileSeries) -> SeriesKey {
-        let service = hash_bytes(series.service().as_bytes());
-        let group = match self.0.is_empty() {
-            true => 0,
-            false => self.0.get(&hash_series(series)).copied().unwrap_or_default(),
-        };
-        SeriesKey { service, group }
-    }
-}
-
-/// Consecutive series in the order of [`SeriesKey`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeriesPartition {
-    /// Key before the first series. None for no bound.
-    pub after: Option<SeriesKey>,
-    /// Key of the last series. None for no bound.
-    pub until: Option<SeriesKey>,
-    /// Groups of the series.
-    pub groups: Arc<SeriesGroups>,
-}
-
-impl SeriesPartition {
-    /// Returns whether the series belongs to the partition.
-    pub fn contains(&self, series: &ProfileSeries) -> bool {
-        let key = self.groups.key(series);
-        self.after.is_none_or(|after| key > after) && self.until.is_none_or(|until| key <= until)
-    }
-}
-
-fn hash_series(series: &ProfileSeries) -> ContentHash {
-    let mut text = String::new();
-    let types = [&series.value_type, &series.period_type];
-    let types = types.iter().flat_map(|of| [of.kind.as_str(), of.unit.as_str()]);
-    let labels = series.labels().iter().flat_map(|(name, value)| [name, value]);
-    // Lengths, so that different lists have different texts.
-    types.chain(labels).for_each(|part| text.push_str(&format!("{}:{part}", part.len())));
-    hash_bytes(text.as_bytes())
-}
 
 /// Splits the series of a tenant's selected rows into at most `pieces` partitions with about equal numbers of
 /// sample rows. The result depends on the rows only. A partition is empty only if the tenant has no rows.
@@ -221,17 +171,6 @@ mod tests {
     }
 
     #[test]
-    fn partitions_are_bounded_by_keys() {
-        let groups = SeriesGroups::default();
-        let mut all = ["a", "b", "c", "d"].map(|service| series(service, 0));
-        all.sort_by_key(|series| groups.key(series));
-        let [_, after, _, until] = all.each_ref().map(|series| Some(groups.key(series)));
-        let partition = SeriesPartition { after, until, groups: Arc::default() };
-        assert_eq!(all.each_ref().map(|series| partition.contains(series)), [false, false, true, true]);
-        assert!(all.iter().all(|series| SeriesPartition::default().contains(series)));
-    }
-
-    #[test]
     fn series_that_share_profiles_are_one_group() {
         let mut list = ProfileSeriesList::default();
         let places: Vec<u32> = (0..6).map(|pod| list.place_of(series("shop", pod))).collect();
@@ -243,7 +182,7 @@ mod tests {
         assert!([1, 4, 5].iter().all(|&pod| key(pod) == key(0)));
         let distinct: BTreeSet<SeriesKey> = (0..6).map(key).collect();
         assert_eq!(distinct.len(), 3);
-        assert_eq!(groups.key(&series("other", 0)).group, 0);
+        assert!(!distinct.contains(&groups.key(&series("other", 0))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Selection of rows for a merge: a window of profile time and a partition of the series.
 
-use crate::merge::partition::SeriesPartition;
+use crate::merge::series_partition::SeriesPartition;
 use crate::reader::profile_stream::StoredProfile;
 
 /// Rows that a merge writes.

@@ -3,8 +3,8 @@
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::DataType;
 
-use crate::format::columns::catch_parquet_panic;
 use crate::format::error::BlockError;
+use crate::format::parquet_reads::{catch_parquet_panic, truncated_column};
 
 /// Reads exactly `rows` rows of a column without levels.
 pub(crate) fn read_rows<T: DataType>(
@@ -32,9 +32,4 @@ pub(crate) fn fill_rows<T: DataType>(
         }
     }
     Ok(())
-}
-
-/// Error of a column with fewer rows than its row group.
-pub(crate) fn truncated_column(file: &str) -> BlockError {
-    BlockError::corrupt(file, "column ends before the end of its row group")
 }

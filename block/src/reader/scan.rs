@@ -12,11 +12,11 @@ use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::{DataType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type};
 
 use crate::encoding::page_reader::PagedColumn;
-use crate::format::columns::{TableReader, catch_parquet_panic};
+use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, MAX_ROWS_PER_PAGE, ROLLUP_FILE, SAMPLES_FILE};
+use crate::format::parquet_reads::{catch_parquet_panic, truncated_column};
 use crate::format::sample_rows::SpanContextColumns;
-use crate::reader::column_rows::truncated_column;
 use crate::reader::read::{TenantBlock, local_id};
 
 /// Rows decoded per batch, so that their columns fit in the CPU cache.

@@ -8,9 +8,10 @@ use std::ops::Range;
 use parquet::column::reader::{ColumnReaderImpl, get_typed_column_reader};
 use parquet::data_type::Int64Type;
 
-use crate::format::columns::{TableReader, catch_parquet_panic};
+use crate::format::columns::TableReader;
 use crate::format::error::BlockError;
 use crate::format::meta::{IdRange, SAMPLES_FILE};
+use crate::format::parquet_reads::catch_parquet_panic;
 use crate::format::sample_rows::SpanContextColumns;
 use crate::reader::read::{Block, TenantBlock, local_id};
 use crate::reader::scan::{SampleBatch, SampleReaders, scan};
