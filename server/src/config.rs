@@ -1,6 +1,7 @@
 //! Settings of a server. Every setting has a default.
 
 mod cluster;
+mod late_profiles;
 mod metastore;
 mod target;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::maintenance::retention_worker::RetentionConfig;
 
 pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
+pub use late_profiles::find_late_profile_error;
 pub use metastore::MetastoreConfig;
 pub use target::TargetRoles;
 
@@ -235,6 +237,8 @@ impl ServerConfig {
         all.extend(
             athanor_ingester::find_relabel_errors(&self.limits).iter().map(|error| bad(error.setting, error)),
         );
+        let late = find_late_profile_error(&self.limits, self.retention_period);
+        all.extend(late.map(|(_, reason)| SettingError { setting: "limits.reject_older_than", reason }));
         all.extend(self.querier.check().err().iter().map(|error| bad(error.setting, error)));
         let mut cluster_errors = self.cluster.problems();
         cluster_errors.extend(self.metastore.validate().err());

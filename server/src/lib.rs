@@ -34,7 +34,7 @@ mod write;
 pub use athanor_chassis::observability::metric_family::MetricDescription;
 pub use config::{
     ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, MetastoreConfig, OtlpListenerConfig, ServerConfig,
-    SettingError, TargetRoles, UploadQuotaConfig,
+    SettingError, TargetRoles, UploadQuotaConfig, find_late_profile_error,
 };
 pub use http::admin::socket::{ADMIN_SOCKET_FILE, read_admin_resource, send_admin_request};
 pub use membership::cluster_handle::{ClusterHandle, MembershipView};

@@ -13,7 +13,9 @@ use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, Telemetry, Tenan
 use athanor_ingester::{RelabelRulesError, find_relabel_errors};
 use athanor_server::http::HttpListener;
 use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
-use athanor_server::{NodeDeps, ServerConfig, ServerNode, SettingError, StartError, rebuild_catalog};
+use athanor_server::{
+    NodeDeps, ServerConfig, ServerNode, SettingError, StartError, find_late_profile_error, rebuild_catalog,
+};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -80,7 +82,7 @@ fn load_valid_config(
         }
         overrides = LimitOverrides::new(loaded.value.limits.clone());
         if let Some(path) = &loaded.value.runtime_config_file
-            && let Err(error) = reload(&overrides, path)
+            && let Err(error) = reload(&overrides, path, loaded.value.retention_period)
         {
             errors.extend(error.into_errors());
         }
@@ -178,7 +180,7 @@ async fn serve(loaded: LoadedConfig<ServerConfig>, overrides: LimitOverrides) ->
             () = clock.sleep(OVERRIDES_RELOAD_INTERVAL) => {}
         }
         if let Some(path) = &config.runtime_config_file
-            && let Err(error) = reload(&overrides, path)
+            && let Err(error) = reload(&overrides, path, config.retention_period)
         {
             tracing::warn!(error = %Status::from_error(&error), "failed to reload limit overrides, keeping the previous ones");
         }
@@ -213,13 +215,15 @@ fn start_error(data: &Path, error: &StartError) -> Status {
     status
 }
 
-fn reload(overrides: &LimitOverrides, path: &Path) -> Result<(), ConfigError> {
+/// Reads the overrides. `retention` is the default retention of single profiles.
+fn reload(overrides: &LimitOverrides, path: &Path, retention: Duration) -> Result<(), ConfigError> {
     let read = std::fs::read_to_string(path);
     let text = read.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let check = |limits: &TenantLimits| {
         let setting_and_reason =
             |bad: RelabelRulesError| (bad.setting.trim_start_matches("limits."), bad.error);
-        find_relabel_errors(limits).into_iter().map(setting_and_reason).collect()
+        let rules = find_relabel_errors(limits).into_iter().map(setting_and_reason);
+        rules.chain(find_late_profile_error(limits, retention)).collect()
     };
     overrides.replace_exceptions(path, &text, check)
 }
