@@ -57,7 +57,7 @@ pub trait Catalog: Send + Sync + 'static {
     async fn tombstones(&self) -> Result<Vec<(BlockId, Tombstone)>, CatalogError>;
 
     /// Returns the ages of all blocks at the time that the next command would carry. Only a voter can compute
-    /// them.
+    /// them. The report is no older than this call.
     async fn block_ages(&self, _retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
         let message = "this catalog cannot compute the ages of blocks; send the request to a node with the role metastore";
         Err(CatalogError::Unavailable(Status::new(ErrorCode::Unimplemented, message)))

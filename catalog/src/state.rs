@@ -29,7 +29,9 @@ use persistent_map::{PersistentMap, SharedValue};
 pub use block_lifecycle::blocks::{DataLoss, DataLossRecord, MAX_BLOCK_NAME_SKEW, MAX_DATA_LOSS_RECORDS};
 pub use block_lifecycle::removal::RemovalReport;
 pub use block_lifecycle::removed_times::ProfileTimeRange;
-pub use block_lifecycle::retention::{AgeReport, MAX_EXPIRED_PER_COMMAND, MAX_PURGED_TENANTS};
+pub use block_lifecycle::retention::{
+    AgeReport, ExpiredBlock, MAX_EXPIRED_PER_COMMAND, MAX_EXPIRED_PER_REPORT, MAX_PURGED_TENANTS,
+};
 pub use block_lifecycle::retention_policy::{RetentionPolicy, TierRetention};
 pub use block_lifecycle::staging::{MAX_STAGED_TENANTS, MAX_TENANTS_PER_COMMAND};
 pub use block_lifecycle::tombstones::{TOMBSTONE_RETENTION, Tombstone};

@@ -16,6 +16,7 @@
 //!   ([`job`]). Equal ids are kept once in the whole job [INV-20].
 //! * The swap is refused unless inputs equal outputs and dropped duplicates. A lost response is retried.
 //! * A bucket or catalog that is unavailable fails no job: the job waits.
+//! * [`RetentionWorker`] expires rows past their retention.
 //! * [`MaintenanceWorker`] tombstones folders that never registered, and removes the objects of tombstoned blocks.
 //!
 //! A process in which jobs run inline, with [`MemoryScratch`], does the same in a simulation.
@@ -38,6 +39,7 @@ pub use compactor::{Compactor, CompactorDeps};
 pub use config::{CompactorConfig, CompactorConfigError};
 pub use maintenance::orphans::{OrphanFinder, OrphanRound};
 pub use maintenance::removal::{DELETION_GRACE_PERIOD, ObjectRemover, RemovalFacts, RemovalRound};
+pub use maintenance::retention::{RetentionBacklog, RetentionConfig, RetentionStats, RetentionWorker};
 pub use maintenance::{MaintenanceStats, MaintenanceWorker};
 pub use outcome::JobOutcome;
 pub use scratch::{LocalScratch, MemoryScratch, ScratchSpace};

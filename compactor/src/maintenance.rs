@@ -1,8 +1,9 @@
-//! Maintenance of the bucket: removes objects that no listing and no plan refers to.
+//! Maintenance: expires rows by age, and removes objects that no listing and no plan refers to.
 //!
 //! ```text
-//!  folders in the bucket ──OrphanFinder──► tombstones ──ObjectRemover──► objects are removed, recorded
-//!  merged, expired, deleted blocks ──────►
+//!  rows past their retention ──RetentionWorker──► tombstones ──ObjectRemover──► objects are removed, recorded
+//!  folders in the bucket ────────OrphanFinder───►
+//!  merged, deleted blocks ──────────────────────►
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use crate::maintenance::removal::{ObjectRemover, RemovalFacts};
 
 pub(crate) mod orphans;
 pub(crate) mod removal;
+pub(crate) mod retention;
 
 /// Interval of rounds that remove objects.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use athanor_chassis::observability::metric_family::{MetricCollector, MetricFamily, metric_collector};
 
-use crate::{Compactor, CompactorStats, MaintenanceStats, MaintenanceWorker};
+use crate::{
+    Compactor, CompactorStats, MaintenanceStats, MaintenanceWorker, RetentionStats, RetentionWorker,
+};
 
 /// Metrics of the worker of compaction jobs.
 pub const COMPACTOR_METRICS: &[MetricFamily<CompactorStats>] = &[
@@ -72,6 +74,40 @@ pub const MAINTENANCE_METRICS: &[MetricFamily<MaintenanceStats>] = &[
     ),
 ];
 
+/// Metrics of retention.
+pub const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
+    MetricFamily::counter(
+        "athanor_retention_tombstoned_blocks_total",
+        "Number of blocks past their retention that this compactor removed from the catalog",
+        &[],
+        |retention, samples| samples.add(retention.expired),
+    ),
+    MetricFamily::counter(
+        "athanor_retention_run_failures_total",
+        "Number of failed runs of the retention worker, which are retried",
+        &[],
+        |retention, samples| samples.add(retention.failed),
+    ),
+    MetricFamily::gauge(
+        "athanor_retention_overdue_blocks",
+        "Number of blocks past their retention that are not expired yet",
+        &[],
+        |retention, samples| samples.add(retention.backlog.overdue),
+    ),
+    MetricFamily::gauge(
+        "athanor_retention_blocks_kept_for_tiers",
+        "Number of blocks past their retention that stay until compaction has written their rows to all tiers",
+        &[],
+        |retention, samples| samples.add(retention.backlog.kept_for_tiers),
+    ),
+    MetricFamily::gauge(
+        "athanor_retention_restorable_blocks",
+        "Number of expired blocks that can be restored",
+        &[],
+        |retention, samples| samples.add(retention.backlog.restorable),
+    ),
+];
+
 /// Returns the collector of [`COMPACTOR_METRICS`].
 pub fn compactor_collector(compactor: Arc<Compactor>) -> MetricCollector {
     metric_collector(COMPACTOR_METRICS, move || Some(compactor.stats()))
@@ -80,4 +116,9 @@ pub fn compactor_collector(compactor: Arc<Compactor>) -> MetricCollector {
 /// Returns the collector of [`MAINTENANCE_METRICS`].
 pub fn maintenance_collector(worker: Arc<MaintenanceWorker>) -> MetricCollector {
     metric_collector(MAINTENANCE_METRICS, move || Some(worker.stats()))
+}
+
+/// Returns the collector of [`RETENTION_METRICS`].
+pub fn retention_collector(worker: Arc<RetentionWorker>) -> MetricCollector {
+    metric_collector(RETENTION_METRICS, move || Some(worker.stats()))
 }

@@ -542,7 +542,7 @@ impl Catalog for MetastoreClient {
     }
 
     async fn block_ages(&self, retention: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
-        self.local_voter()?.block_ages(retention).await
+        self.read_block_ages(retention).await
     }
 
     async fn compaction_jobs(&self, request: &JobRequest) -> Result<Vec<CompactionJob>, CatalogError> {

@@ -26,6 +26,7 @@
 
 mod catalog_clock;
 mod client;
+mod clock_watch;
 mod compression;
 mod group_bootstrap;
 mod maintenance;

@@ -35,6 +35,19 @@ pub fn metastore_collector(catalog: RaftGroup<CatalogStateMachine>) -> MetricCol
     metric_collector(METASTORE_METRICS, move || Some(catalog.with_state_machine(CatalogStateMachine::size)))
 }
 
+/// Metrics of a voter's clock. Only the leader has them.
+pub const CLOCK_METRICS: &[MetricFamily<i64>] = &[MetricFamily::gauge(
+    "athanor_metastore_clock_ahead_seconds",
+    "Time by which the clock of the leading metastore is ahead of the catalog's time, in seconds",
+    &[],
+    |ahead_seconds, samples| samples.add(*ahead_seconds as f64),
+)];
+
+/// Returns the collector of [`CLOCK_METRICS`].
+pub fn clock_collector(voter: MetastoreVoter) -> MetricCollector {
+    metric_collector(CLOCK_METRICS, move || voter.clock_ahead_seconds())
+}
+
 /// Metrics of compaction. Only the leader has them.
 pub const COMPACTION_METRICS: &[MetricFamily<Arc<CompactionStatus>>] = &[
     MetricFamily::gauge(

@@ -357,6 +357,15 @@ impl MetastoreService for MetastoreServer {
         Ok(Response::new(self.pack_unknown_blocks(limit, &block_ids).await))
     }
 
+    async fn get_block_ages(
+        &self,
+        request: Request<wire::GetBlockAgesRequest>,
+    ) -> MetastoreRpcResult<wire::PackedResponse> {
+        let wire::GetBlockAgesRequest { header, retention_policy } = request.into_inner();
+        let limit = self.check_caller(header.as_ref(), MAX_CALL_TIMEOUT)?;
+        Ok(Response::new(self.pack_block_ages(limit, &retention_policy).await))
+    }
+
     async fn watch_routing(
         &self,
         request: Request<wire::WatchRoutingRequest>,

@@ -144,8 +144,12 @@ impl MetastoreVoter {
 
     /// Returns the catalog's time, the timestamp of the next command.
     pub fn time(&self) -> Timestamp {
-        let newest_command = self.shared.group.with_state_machine(|machine| machine.state().time());
-        self.shared.catalog_clock.now(newest_command, self.node(), &self.voters())
+        self.shared.catalog_clock.now(self.newest_command_time(), self.node(), &self.voters())
+    }
+
+    /// Returns the time of the newest command that this voter has applied.
+    pub fn newest_command_time(&self) -> Timestamp {
+        self.shared.group.with_state_machine(|machine| machine.state().time())
     }
 
     /// Sets the catalog's time to this machine's clock at once, after an operator confirmed that clock. Only

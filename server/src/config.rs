@@ -14,8 +14,6 @@ use athanor_chassis::{ByteSize, ErrorCode, ErrorCodeExt, LimitOverrides, TenantL
 use athanor_storage::UploadLimits;
 use serde::{Deserialize, Serialize};
 
-use crate::maintenance::retention_worker::RetentionConfig;
-
 pub use cluster::{ClusterConfig, ClusterJoinConfig, ClusterTlsConfig, ClusterTlsFiles};
 pub use late_profiles::find_late_profile_error;
 pub use metastore::MetastoreConfig;
@@ -316,8 +314,8 @@ impl ServerConfig {
     }
 
     /// Returns the settings of retention. Overrides set the retention of tenants and tiers.
-    pub(crate) fn retention(&self, limits: LimitOverrides) -> RetentionConfig {
-        RetentionConfig {
+    pub(crate) fn retention(&self, limits: LimitOverrides) -> athanor_compactor::RetentionConfig {
+        athanor_compactor::RetentionConfig {
             retention: self.retention_period,
             limits,
             max_expired_percent: self.max_expired_percent,

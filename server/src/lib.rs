@@ -7,7 +7,6 @@
 //!        ├─ cluster_handle    membership; ingester_service and store_gateway_service serve other nodes
 //!        ├─ querier_rpc       async queries and query records that other queriers keep or poll
 //!        ├─ controller        loop beside the catalog leader: shard members, successors and leaders
-//!        ├─ retention_worker  removal of blocks past their retention
 //!        ├─ catalog_repair    blocks that the catalog lost to damage and the bucket still has
 //!        └─ metrics, self_profile   metrics and CPU profiles of the process
 //! ```

@@ -1,6 +1,5 @@
 //! Background work on the bucket, and listings of its objects.
 //!
-//! - `retention_worker`: removes blocks past their retention from the catalog and the bucket.
 //! - `block_lister`: lists the blocks in the bucket.
 //! - `catalog_repair`: registers blocks again that the catalog lost to damage.
 //! - `adhoc_store`: profiles that users uploaded by hand.
@@ -8,4 +7,3 @@
 pub(crate) mod adhoc_store;
 pub(crate) mod block_lister;
 pub(crate) mod catalog_repair;
-pub(crate) mod retention_worker;

@@ -27,6 +27,7 @@ use std::time::Duration;
 use athanor_chassis::tasks::TaskHandle;
 use athanor_chassis::{Clock, ComputePool, LimitOverrides, Net, Status, TaskGroup, observability::process};
 use athanor_cluster::members::MemberState;
+use athanor_compactor::RetentionConfig;
 use athanor_storage::Store;
 use axum::Router;
 use futures::future::{BoxFuture, FutureExt};
@@ -40,7 +41,6 @@ use crate::http::{
     WebPolicy, otlp_router, router, startup_router,
 };
 use crate::lifecycle::readiness::Readiness;
-use crate::maintenance::retention_worker::RetentionConfig;
 use crate::membership::cluster_handle::ClusterBootstrap;
 use crate::telemetry::metrics::RouteMetrics;
 use crate::telemetry::metrics::node::admin_collector;

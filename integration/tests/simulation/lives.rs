@@ -495,7 +495,7 @@ impl<'a> Process<'a> {
         let expired = async || {
             let ages =
                 clients.roles.catalog.block_ages(&athanor_catalog::RetentionPolicy::uniform(retention)).await;
-            ages.map(|ages| ages.expired.len()).map_err(|error| error.to_string())
+            ages.map(|ages| ages.restorable).map_err(|error| error.to_string())
         };
         let before = expired().await?;
         clients.cut(FOREVER).await?;

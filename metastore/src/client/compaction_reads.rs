@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use athanor_catalog::{
-    BlockId, Catalog, CatalogError, CompactionJob, CompactionStatus, JobRequest, RemovalReport, Tombstone,
+    AgeReport, BlockId, Catalog, CatalogError, CompactionJob, CompactionStatus, JobRequest, RemovalReport,
+    RetentionPolicy, Tombstone,
 };
 use athanor_cluster::peers::PeerChannel;
 use athanor_cluster::rpc_client::RpcClient;
@@ -16,7 +17,9 @@ use tonic::Response;
 
 use super::{MetastoreClient, MetastoreClientShared, empty_response_error, grpc_error, not_a_voter_error};
 use crate::retry::{AttemptError, REQUEST_TIMEOUT, VoterEndpoint};
-use crate::service::compaction_service::{MAX_TOMBSTONES_PER_PAGE, encode_block_ids};
+use crate::service::compaction_service::{
+    MAX_TOMBSTONES_PER_PAGE, encode_block_ids, encode_retention_policy,
+};
 use crate::voter::{MetastoreVoter, to_status};
 
 type PackedResult = Result<Response<wire::PackedResponse>, tonic::Status>;
@@ -143,6 +146,20 @@ impl MetastoreClient {
         let read_remote = |mut rpc: MetastoreRpc, header| {
             let request = wire::GetRemovalReportRequest { header: Some(header) };
             async move { rpc.get_removal_report(request).await }
+        };
+        self.read(read_local, read_remote).await
+    }
+
+    pub(super) async fn read_block_ages(&self, policy: &RetentionPolicy) -> Result<AgeReport, CatalogError> {
+        let retention_policy = encode_retention_policy(policy)?;
+        let read_local = |voter: MetastoreVoter| {
+            let policy = policy.clone();
+            async move { voter.block_ages(&policy).await }
+        };
+        let read_remote = |mut rpc: MetastoreRpc, header| {
+            let retention_policy = retention_policy.clone();
+            let request = wire::GetBlockAgesRequest { header: Some(header), retention_policy };
+            async move { rpc.get_block_ages(request).await }
         };
         self.read(read_local, read_remote).await
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use athanor_catalog::{BlockId, Catalog, CatalogError, JobRequest};
+use athanor_catalog::{BlockId, Catalog, CatalogError, JobRequest, RetentionPolicy};
 use athanor_chassis::{ErrorCode, Status};
 use athanor_proto::athanor::internal::v1 as wire;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::MetastoreServer;
 use crate::compression::encode_compressed;
-use crate::voter::to_status;
+use crate::voter::{check_command_size, to_status};
 
 /// Upper bound of tombstones in one response. An hour has a few thousand.
 pub(crate) const MAX_TOMBSTONES_PER_PAGE: usize = 50_000;
@@ -58,6 +58,14 @@ impl MetastoreServer {
         self.pack_response(limit, self.deps.metastore.removal_report()).await
     }
 
+    pub(super) async fn pack_block_ages(&self, limit: Duration, policy: &[u8]) -> wire::PackedResponse {
+        let read = async {
+            let policy = decode_retention_policy(policy)?;
+            self.deps.metastore.block_ages(&policy).await
+        };
+        self.pack_response(limit, read).await
+    }
+
     pub(super) async fn pack_unknown_blocks(&self, limit: Duration, ids: &[u8]) -> wire::PackedResponse {
         let read = async {
             let blocks = decode_block_ids(ids)?;
@@ -70,6 +78,21 @@ impl MetastoreServer {
 /// Encodes block ids as big-endian numbers, one after the other.
 pub(crate) fn encode_block_ids(blocks: &[BlockId]) -> Bytes {
     blocks.iter().flat_map(|block| block.number().to_be_bytes()).collect()
+}
+
+/// Encodes the retention of all tenants. Returns an error if a command with it would be too large.
+pub(crate) fn encode_retention_policy(policy: &RetentionPolicy) -> Result<Bytes, CatalogError> {
+    let encoded = serde_json::to_vec(policy)
+        .map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))
+        .and_then(|encoded| check_command_size(encoded.len()).map(|()| encoded));
+    encoded.map(Bytes::from).map_err(CatalogError::Unavailable)
+}
+
+fn decode_retention_policy(bytes: &[u8]) -> Result<RetentionPolicy, CatalogError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let message = format!("retention policy of {} bytes is not valid: {error}", bytes.len());
+        CatalogError::Unavailable(Status::new(ErrorCode::Invalid, message))
+    })
 }
 
 fn decode_block_ids(bytes: &[u8]) -> Result<Vec<BlockId>, CatalogError> {
@@ -85,7 +108,20 @@ fn decode_block_ids(bytes: &[u8]) -> Result<Vec<BlockId>, CatalogError> {
 
 #[cfg(test)]
 mod tests {
+    use athanor_catalog::TierRetention;
+
     use super::*;
+
+    #[test]
+    fn retention_policy_is_encoded_and_decoded() {
+        let hour = Duration::from_secs(3600);
+        let mut policy = RetentionPolicy::uniform(hour);
+        policy.tenants.insert("a".parse().unwrap(), TierRetention::uniform(hour * 2));
+        let encoded = encode_retention_policy(&policy).unwrap();
+        assert_eq!(decode_retention_policy(&encoded).unwrap(), policy);
+        let error = decode_retention_policy(&encoded[1..]).unwrap_err();
+        assert!(error.to_string().contains("retention policy of"), "{error}");
+    }
 
     #[test]
     fn block_ids_are_encoded_and_decoded() {

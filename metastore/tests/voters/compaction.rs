@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use athanor_catalog::{
-    BlockEntry, BlockId, Catalog, CatalogCommand, CompactionJob, JobRequest, PartId, TenantSpan,
+    BlockEntry, BlockId, Catalog, CatalogCommand, CompactionJob, JobRequest, PartId, RetentionPolicy,
+    TenantSpan, TierRetention,
 };
 use athanor_chassis::{TenantId, Tier, Timestamp};
 
@@ -123,6 +124,30 @@ fn paused_compaction_offers_no_jobs() {
         town.client(8).apply_command(CatalogCommand::PauseCompaction { paused: false }).await.unwrap();
         town.clock.sleep(PLAN_TTL).await;
         assert!(!request_jobs(&town, 9).await.is_empty());
+    });
+}
+
+#[test]
+fn ages_of_blocks_are_read_by_any_node() {
+    simulate(async {
+        let town = Town::start(3, 66).await;
+        let parts = register_blocks(&town).await;
+        let hours = |count: u64| Duration::from_secs(3600 * count);
+        let mut policy = RetentionPolicy::uniform(hours(2));
+        town.clock.sleep(hours(3)).await;
+        for node in NODES {
+            let ages = town.client(node).block_ages(&policy).await.unwrap();
+            assert_eq!((ages.overdue, ages.restorable), (parts.len(), 0), "node {node}");
+        }
+        let command = CatalogCommand::ExpireBlocks { retention: policy.clone(), max_percent: None };
+        town.client(8).apply_command(command).await.unwrap();
+        let ages = town.client(9).block_ages(&policy).await.unwrap();
+        assert_eq!((ages.overdue, ages.restorable, ages.expired.len()), (0, parts.len(), parts.len()));
+        for number in 0..400_000 {
+            policy.tenants.insert(format!("tenant-{number}").parse().unwrap(), TierRetention::default());
+        }
+        let refused = town.client(9).block_ages(&policy).await.unwrap_err().to_string();
+        assert!(refused.contains("the limit is"), "{refused}");
     });
 }
 

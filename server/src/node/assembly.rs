@@ -31,7 +31,6 @@ use crate::controller::disk_pressure::DiskPressureMonitor;
 use crate::lifecycle::bucket_check::BucketCheck;
 use crate::lifecycle::readiness::Readiness;
 use crate::maintenance::catalog_repair::CatalogRepair;
-use crate::maintenance::retention_worker::{RetentionCounters, RetentionWorker};
 use crate::membership::cluster_handle::{ClusterBootstrap, ClusterHandle};
 use crate::membership::cluster_overview::ClusterOverview;
 use crate::node::node_identity::{self, NodeIdentityError};
@@ -355,16 +354,15 @@ impl NodeContext<'_> {
         ClusterOverview { client, views: views.clone(), ways: ways.clone(), company }
     }
 
-    /// Starts the tasks that run on the catalog leader: repair, retention, maintenance and the controller.
+    /// Starts the tasks that run on the catalog leader: repair, maintenance and the controller.
     pub fn upkeep(
         &self,
         voter: Option<&LocalVoter>,
         catalog: &Arc<dyn Catalog>,
         views: &RoutingWatch,
         RoutingHandles { ways, .. }: &RoutingHandles,
-    ) -> Result<Arc<RetentionCounters>, StartError> {
-        let done = Arc::new(RetentionCounters::default());
-        let Some(LocalVoter { metastore, .. }) = voter else { return Ok(done) };
+    ) -> Result<(), StartError> {
+        let Some(LocalVoter { metastore, .. }) = voter else { return Ok(()) };
         let NodeDeps { clock, random, store, .. } = &self.system;
         let retention = self.config.retention_period;
         let tasks = &self.tasks;
@@ -383,15 +381,8 @@ impl NodeContext<'_> {
         let token = tasks.shutdown_token();
         let leading = leads(metastore);
         tasks.spawn("catalog repair", async move { repair.run(leading, token).await })?;
-        let janitor = RetentionWorker {
-            catalog: Arc::clone(catalog),
-            clock: clock.clone(),
-            config: self.config.retention(self.overrides.clone()),
-            done: Arc::clone(&done),
-        };
-        let token = tasks.shutdown_token();
-        let leading = leads(metastore);
-        tasks.spawn("retention worker", async move { janitor.run(leading, token).await })?;
+        let watching = metastore.clone().watch_clock(tasks.shutdown_token());
+        tasks.spawn("catalog clock watch", watching)?;
         let watching = metastore.clone().watch_compaction(tasks.shutdown_token());
         tasks.spawn("compaction status", watching)?;
         if self.others.is_none() {
@@ -424,7 +415,7 @@ impl NodeContext<'_> {
             let leading = leads(metastore);
             tasks.spawn("controller", async move { controller.run(leading, token).await })?;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Starts the monitor of a full disk, if other nodes exist that could take over.

@@ -1,4 +1,4 @@
-//! Construction of the role that merges blocks and removes old objects.
+//! Construction of the role that merges blocks, expires rows and removes old objects.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use athanor_chassis::Status;
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, RoleName};
 use athanor_compactor::{
-    Compactor, CompactorDeps, MaintenanceWorker, ObjectRemover, OrphanFinder, RemovalFacts,
+    Compactor, CompactorDeps, MaintenanceWorker, ObjectRemover, OrphanFinder, RemovalFacts, RetentionWorker,
 };
 
 use super::assembly::NodeContext;
@@ -19,6 +19,8 @@ pub struct CompactorRole {
     pub compactor: Arc<Compactor>,
     /// Worker that removes objects of tombstoned blocks.
     pub maintenance: Arc<MaintenanceWorker>,
+    /// Worker that expires rows past their retention.
+    pub retention: Arc<RetentionWorker>,
 }
 
 impl NodeContext<'_> {
@@ -44,15 +46,25 @@ impl NodeContext<'_> {
         let token = self.tasks.shutdown_token();
         self.tasks.spawn("compactor", async move { running.run(token).await })?;
         let maintenance = self.maintenance_worker(catalog);
-        let running = Arc::clone(&maintenance);
+        let retention = self.retention_worker(catalog);
         let members = self.others.map(|others| others.membership().members.clone());
         let node = self.identity.node;
         let is_active = move || members.as_ref().is_none_or(|members| is_first_compactor(members, node));
+        let running = Arc::clone(&retention);
+        let expires = is_active.clone();
+        let token = self.tasks.shutdown_token();
+        self.tasks.spawn("retention worker", async move { running.run(expires, token).await })?;
+        let running = Arc::clone(&maintenance);
         let catalog = Arc::clone(catalog);
         let facts = move || removal_facts(Arc::clone(&catalog));
         let token = self.tasks.shutdown_token();
         self.tasks.spawn("object removal", async move { running.run(is_active, facts, token).await })?;
-        Ok(Some(CompactorRole { compactor, maintenance }))
+        Ok(Some(CompactorRole { compactor, maintenance, retention }))
+    }
+
+    fn retention_worker(&self, catalog: &Arc<dyn Catalog>) -> Arc<RetentionWorker> {
+        let settings = self.config.retention(self.overrides.clone());
+        Arc::new(RetentionWorker::new(Arc::clone(catalog), self.system.clock.clone(), settings))
     }
 
     fn maintenance_worker(&self, catalog: &Arc<dyn Catalog>) -> Arc<MaintenanceWorker> {
@@ -66,8 +78,8 @@ impl NodeContext<'_> {
     }
 }
 
-/// Returns whether no live compactor has a lower node id. One compactor then removes objects, without a vote.
-/// While two nodes disagree, both remove the same objects, which does no harm.
+/// Returns whether no live compactor has a lower node id. One compactor then expires rows and removes objects,
+/// without a vote. While two nodes disagree, both expire and remove the same ones, which does no harm.
 fn is_first_compactor(members: &ClusterMembers, node: NodeId) -> bool {
     let is_before = |member: &ClusterMember| {
         member.node < node && member.is_alive() && member.roles.contains(&RoleName::Compactor)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use athanor_chassis::observability::metrics::{
     ResultMemorySnapshot, process_collector, result_memory_collector,
 };
-use athanor_compactor::metrics::{compactor_collector, maintenance_collector};
+use athanor_compactor::metrics::{compactor_collector, maintenance_collector, retention_collector};
 use athanor_consensus::log::metrics::{wal_collector, wal_damage_collector};
 use athanor_distributor::Distributor;
 use athanor_ingester::Ingester;
 use athanor_ingester::metrics::ingester_collector;
-use athanor_metastore::metrics::{compaction_collector, metastore_collector};
+use athanor_metastore::metrics::{clock_collector, compaction_collector, metastore_collector};
 use athanor_querier::Querier;
 use athanor_querier::metrics::querier_collector;
 use athanor_store_gateway::StoreGateway;
@@ -21,10 +21,9 @@ use athanor_symbolizer::metrics::symbolizer_collector;
 use super::assembly::{ConsensusRuntime, LocalVoter, NodeContext};
 use super::compactor_role::CompactorRole;
 use crate::lifecycle::readiness::Readiness;
-use crate::maintenance::retention_worker::RetentionCounters;
 use crate::read::hedging::HedgingPolicy;
 use crate::telemetry::metrics::MetricsRegistry;
-use crate::telemetry::metrics::node::{hedging_collector, node_collector, retention_collector};
+use crate::telemetry::metrics::node::{hedging_collector, node_collector};
 
 /// Roles of this node and shared state with metrics.
 pub struct MetricSources<'a> {
@@ -42,8 +41,6 @@ pub struct MetricSources<'a> {
     pub compactor: Option<&'a CompactorRole>,
     /// Counters of hedged requests.
     pub hedges: Arc<HedgingPolicy>,
-    /// Counters of retention.
-    pub janitor: Arc<RetentionCounters>,
     /// Log and consensus, if this node has a log.
     pub ground: Option<&'a ConsensusRuntime>,
     /// Voter of the catalog, if this node votes.
@@ -60,7 +57,6 @@ impl NodeContext<'_> {
         let metrics = Arc::<MetricsRegistry>::default();
         metrics.register(process_collector(self.system.compute.clone(), self.tasks.clone()));
         metrics.register(node_collector(clock.clone(), Arc::clone(sources.readiness)));
-        metrics.register(retention_collector(sources.janitor));
         metrics.register(hedging_collector(sources.hedges));
         metrics.register(result_memory_collector(result_memory_of(querier.clone(), Arc::clone(&gateway))));
         metrics.register(store_gateway_collector(gateway));
@@ -79,11 +75,13 @@ impl NodeContext<'_> {
         }
         if let Some(voter) = sources.voter {
             metrics.register(metastore_collector(voter.facts.clone()));
+            metrics.register(clock_collector(voter.metastore.clone()));
             metrics.register(compaction_collector(voter.metastore.clone()));
         }
-        if let Some(CompactorRole { compactor, maintenance }) = sources.compactor {
+        if let Some(CompactorRole { compactor, maintenance, retention }) = sources.compactor {
             metrics.register(compactor_collector(Arc::clone(compactor)));
             metrics.register(maintenance_collector(Arc::clone(maintenance)));
+            metrics.register(retention_collector(Arc::clone(retention)));
         }
         if let Some(querier) = querier {
             metrics.register(querier_collector(querier));

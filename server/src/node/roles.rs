@@ -125,6 +125,7 @@ impl NodeRoles {
         let debuginfo = site.debuginfo(&space);
         let compactor = site.compactor(&catalog)?;
         let overview = site.overview(client.clone(), &views, &reaching);
+        site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?;
         let metrics = site.metrics(MetricSources {
             distributor: distributor.clone(),
             debuginfo: debuginfo.clone(),
@@ -133,7 +134,6 @@ impl NodeRoles {
             gateway: Arc::clone(&gateway),
             compactor: compactor.as_ref(),
             hedges: Arc::clone(&reaching.hedges),
-            janitor: site.upkeep(voter.as_ref(), &catalog, &views, &reaching)?,
             ground: ground.as_ref(),
             voter: voter.as_ref(),
             readiness: &readiness,

@@ -12,12 +12,12 @@ use std::fmt;
 
 use athanor_chassis::observability::metric_family::{MetricCollector, MetricDescription, describe_metrics};
 use athanor_chassis::observability::metrics::{PROCESS_METRICS, RESULT_MEMORY_METRICS};
-use athanor_compactor::metrics::{COMPACTOR_METRICS, MAINTENANCE_METRICS};
+use athanor_compactor::metrics::{COMPACTOR_METRICS, MAINTENANCE_METRICS, RETENTION_METRICS};
 use athanor_consensus::log::metrics::{WAL_DAMAGE_METRICS, WAL_METRICS};
 use athanor_distributor::Distributor;
 use athanor_distributor::metrics::{DISTRIBUTOR_METRICS, TenantNameDisplay, distributor_collector};
 use athanor_ingester::metrics::INGESTER_METRICS;
-use athanor_metastore::metrics::{COMPACTION_METRICS, METASTORE_METRICS};
+use athanor_metastore::metrics::{CLOCK_METRICS, COMPACTION_METRICS, METASTORE_METRICS};
 use athanor_querier::metrics::QUERIER_METRICS;
 use athanor_store_gateway::metrics::STORE_GATEWAY_METRICS;
 use athanor_symbolizer::metrics::SYMBOLIZER_METRICS;
@@ -61,10 +61,10 @@ pub fn describe_all_metrics() -> Vec<(&'static str, Vec<MetricDescription>)> {
         ("Distributor", describe_metrics(DISTRIBUTOR_METRICS)),
         ("Write-ahead log", [describe_metrics(WAL_METRICS), describe_metrics(WAL_DAMAGE_METRICS)].concat()),
         ("Ingester", describe_metrics(INGESTER_METRICS)),
-        ("Metastore", describe_metrics(METASTORE_METRICS)),
+        ("Metastore", [describe_metrics(METASTORE_METRICS), describe_metrics(CLOCK_METRICS)].concat()),
         ("Compaction", describe_metrics(COMPACTION_METRICS)),
         ("Compactor", [describe_metrics(COMPACTOR_METRICS), describe_metrics(MAINTENANCE_METRICS)].concat()),
-        ("Retention", describe_metrics(node::RETENTION_METRICS)),
+        ("Retention", describe_metrics(RETENTION_METRICS)),
         ("Querier", [describe_metrics(QUERIER_METRICS), describe_metrics(node::HEDGING_METRICS)].concat()),
         ("Store-gateway", describe_metrics(STORE_GATEWAY_METRICS)),
         ("Result memory", describe_metrics(RESULT_MEMORY_METRICS)),

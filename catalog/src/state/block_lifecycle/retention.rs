@@ -25,6 +25,8 @@ use crate::state::{CatalogState, CommandError, CommandOutcome};
 
 /// Limit of blocks that one command expires.
 pub const MAX_EXPIRED_PER_COMMAND: usize = 256;
+/// Limit of expired blocks that one report names.
+pub const MAX_EXPIRED_PER_REPORT: usize = 1_000;
 /// Limit of tenants with purged time ranges of their own. Above it the tenants that sort first share one range
 /// per tier.
 pub const MAX_PURGED_TENANTS: usize = 65_536;
@@ -50,12 +52,11 @@ pub(in crate::state) struct Retention {
 }
 
 /// Ages of all blocks at one time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AgeReport {
     /// Time of the catalog.
     pub time: Timestamp,
-    /// Time of the newest command.
-    pub newest_command: Timestamp,
     /// Number of listed blocks.
     pub blocks: usize,
     /// Number of listed blocks past their retention that may expire.
@@ -64,8 +65,20 @@ pub struct AgeReport {
     pub kept_for_tiers: usize,
     /// Newest time of the oldest of these blocks.
     pub oldest_kept_for_tiers: Option<Timestamp>,
-    /// Expired blocks that can be restored, each with its expiration time.
-    pub expired: BTreeMap<BlockId, Timestamp>,
+    /// Number of expired blocks that can be restored.
+    pub restorable: usize,
+    /// The first of these blocks to expire, at most [`MAX_EXPIRED_PER_REPORT`].
+    pub expired: Vec<ExpiredBlock>,
+}
+
+/// Expired block that can be restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpiredBlock {
+    /// Time of the expiration.
+    pub since: Timestamp,
+    /// Id of the block.
+    pub block: BlockId,
 }
 
 /// Blocks past their retention, oldest first.
@@ -304,16 +317,26 @@ impl CatalogState {
     pub fn block_ages(&self, time: Timestamp, policy: &RetentionPolicy) -> AgeReport {
         let time = time.max(self.now);
         let overdue = self.overdue_blocks(time, policy);
-        let since =
-            |block: &BlockId| self.tombstones.get(block).map_or(self.now, |tombstone| tombstone.since);
         AgeReport {
             time,
-            newest_command: self.now,
             blocks: self.blocks.len(),
             overdue: overdue.expirable.len(),
             kept_for_tiers: overdue.kept_for_tiers.len(),
             oldest_kept_for_tiers: overdue.kept_for_tiers.first().map(|age| age.newest),
-            expired: self.retention.expired.keys().map(|block| (*block, since(block))).collect(),
+            restorable: self.retention.expired.len(),
+            expired: self.first_expired_blocks(),
         }
+    }
+
+    /// Returns the expired blocks that can be restored, the first to expire first.
+    fn first_expired_blocks(&self) -> Vec<ExpiredBlock> {
+        let since =
+            |block: &BlockId| self.tombstones.get(block).map_or(self.now, |tombstone| tombstone.since);
+        let ids = self.retention.expired.keys();
+        let mut expired: Vec<ExpiredBlock> =
+            ids.map(|block| ExpiredBlock { since: since(block), block: *block }).collect();
+        expired.sort_unstable();
+        expired.truncate(MAX_EXPIRED_PER_REPORT);
+        expired
     }
 }

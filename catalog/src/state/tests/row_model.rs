@@ -302,8 +302,8 @@ impl Model {
         let before = self.parts();
         let some: Vec<BlockId> = self.state.blocks().map(|block| block.id).collect();
         let chosen = some.get(self.below(some.len() as u64 + 1) as usize).copied();
-        let expired =
-            self.state.block_ages(self.now, &RetentionPolicy::uniform(RETENTION)).expired.into_keys();
+        let ages = self.state.block_ages(self.now, &RetentionPolicy::uniform(RETENTION));
+        let expired = ages.expired.into_iter().map(|expired| expired.block);
         let command = match self.below(7) {
             0 => CatalogCommand::TombstoneBlocks { blocks: chosen.into_iter().collect(), tenant: None },
             1 => CatalogCommand::PurgeBlocks { blocks: expired.take(1).collect() },

@@ -21,6 +21,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status, TaskGroup};
+use athanor_compactor::RetentionConfig;
 use athanor_consensus::RaftGroup;
 use athanor_ingester::{FlushSummary, Ingester};
 use athanor_metastore::CatalogStateMachine;
@@ -37,7 +38,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::http::{LogThrottle, accept_with_retry, json_error};
-use crate::maintenance::retention_worker::RetentionConfig;
 use crate::membership::cluster_overview::ClusterOverview;
 
 /// File name of the socket in the data folder.

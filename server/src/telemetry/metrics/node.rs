@@ -1,4 +1,4 @@
-//! Metrics of the node itself: its state, administration, retention and hedged requests.
+//! Metrics of the node itself: its state, administration and hedged requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,6 @@ use athanor_chassis::{Clock, Timestamp};
 
 use crate::http::admin::admin_auth::AdminAuth;
 use crate::lifecycle::readiness::Readiness;
-use crate::maintenance::retention_worker::{RetentionCounters, RetentionStats};
 use crate::read::hedging::{HedgeStats, HedgingPolicy};
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -56,46 +55,6 @@ pub(super) const ADMIN_METRICS: &[MetricFamily<u64>] = &[MetricFamily::counter(
     |failures, samples| samples.add(*failures),
 )];
 
-/// Metrics of retention.
-pub(super) const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
-    MetricFamily::counter(
-        "athanor_retention_tombstoned_blocks_total",
-        "Number of blocks past their retention that this node removed from the catalog",
-        &[],
-        |retention, samples| samples.add(retention.condemned),
-    ),
-    MetricFamily::counter(
-        "athanor_retention_run_failures_total",
-        "Number of failed runs of the retention worker, which are retried",
-        &[],
-        |retention, samples| samples.add(retention.failed),
-    ),
-    MetricFamily::gauge(
-        "athanor_retention_overdue_blocks",
-        "Number of blocks past their retention that are not expired yet",
-        &[],
-        |retention, samples| samples.add(retention.overdue),
-    ),
-    MetricFamily::gauge(
-        "athanor_retention_blocks_kept_for_tiers",
-        "Number of blocks past their retention that stay until compaction has written their rows to all tiers",
-        &[],
-        |retention, samples| samples.add(retention.kept_for_tiers),
-    ),
-    MetricFamily::gauge(
-        "athanor_retention_restorable_blocks",
-        "Number of expired blocks that can be restored",
-        &[],
-        |retention, samples| samples.add(retention.restorable),
-    ),
-    MetricFamily::gauge(
-        "athanor_metastore_clock_ahead_seconds",
-        "Time by which the clock of the leading metastore is ahead of the catalog's time, in seconds",
-        &[],
-        |retention, samples| samples.add(retention.clock_ahead_seconds as f64),
-    ),
-];
-
 /// Metrics of requests to store-gateways.
 pub(super) const HEDGING_METRICS: &[MetricFamily<HedgeStats>] = &[
     MetricFamily::counter(
@@ -129,11 +88,6 @@ pub(crate) fn node_collector(clock: Clock, readiness: Arc<Readiness>) -> MetricC
 /// Returns the collector of [`ADMIN_METRICS`].
 pub(crate) fn admin_collector(auth: AdminAuth) -> MetricCollector {
     metric_collector(ADMIN_METRICS, move || Some(auth.failed_tokens()))
-}
-
-/// Returns the collector of [`RETENTION_METRICS`].
-pub(crate) fn retention_collector(counters: Arc<RetentionCounters>) -> MetricCollector {
-    metric_collector(RETENTION_METRICS, move || Some(counters.now()))
 }
 
 /// Returns the collector of [`HEDGING_METRICS`].

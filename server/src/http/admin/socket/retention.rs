@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult, RetentionPolicy};
-use athanor_chassis::{ErrorCode, Status, Timestamp};
+use athanor_catalog::{BlockId, Catalog, CatalogCommand, CommandResult, ExpiredBlock, RetentionPolicy};
+use athanor_chassis::{ErrorCode, Status};
 use axum::Router;
 use axum::extract::Path;
 use axum::routing::{get, post};
@@ -11,9 +11,6 @@ use serde_json::{Value, json};
 
 use super::AdminState;
 use super::cluster::json_response;
-
-/// Maximum number of expired blocks that the status lists.
-const MAX_LISTED_BLOCKS: usize = 1000;
 
 /// Adds the routes of retention commands.
 pub fn routes(router: Router, state: &Arc<AdminState>) -> Router {
@@ -56,16 +53,15 @@ async fn status(state: &AdminState) -> Result<Value, Status> {
         .block_ages(&state.retention.policy())
         .await
         .map_err(|error| Status::from_error(&error))?;
-    let entry =
-        |(block, since): (&BlockId, &Timestamp)| json!({ "block": block, "expired_at": since.to_string() });
+    let entry = |ExpiredBlock { since, block }: &ExpiredBlock| json!({ "block": block, "expired_at": since.to_string() });
     Ok(json!({
         "catalog_time": ages.time.to_string(),
         "wall_time": state.overview.ways.clock.wall().to_string(),
         "blocks": ages.blocks,
         "overdue": ages.overdue,
         "kept_for_tiers": ages.kept_for_tiers,
-        "restorable": ages.expired.len(),
-        "expired_blocks": ages.expired.iter().take(MAX_LISTED_BLOCKS).map(entry).collect::<Vec<_>>(),
+        "restorable": ages.restorable,
+        "expired_blocks": ages.expired.iter().map(entry).collect::<Vec<_>>(),
     }))
 }
 
