@@ -89,7 +89,8 @@ pub struct TenantSpan {
     /// Sum of all sample values, modulo 2^64. Absent in blocks of format 1, which do not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sum: Option<u64>,
-    /// Newest arrival of the rows. The epoch for a flushed block, whose id has the time of the flush.
+    /// Newest arrival of the rows, or their restoration after they expired. The epoch for a flushed block, whose
+    /// id has the time of the flush.
     #[serde(default, skip_serializing_if = "is_epoch")]
     pub newest_arrival: Timestamp,
 }
@@ -253,12 +254,32 @@ impl BlockEntry {
         }
     }
 
-    /// Returns the start of the block's age: the latest of its data and their arrival. A merge does not restart
-    /// it. A flushed block without parts arrived before its id was generated.
+    /// Returns the start of a part's age: the latest of its data and their arrival. A merge does not restart it.
+    pub fn part_newest_time(&self, span: &TenantSpan) -> Timestamp {
+        Timestamp::from_nanos(span.max_time).max(self.newest_arrival(span))
+    }
+
+    /// Returns the start of the block's age, that of its newest part. A flushed block without parts arrived
+    /// before its id was generated.
     pub fn newest_time(&self) -> Timestamp {
-        let newest_of_part =
-            |span: &TenantSpan| Timestamp::from_nanos(span.max_time).max(self.newest_arrival(span));
-        self.tenants.iter().map(newest_of_part).max().unwrap_or_else(|| self.id.named_at())
+        let newest = self.tenants.iter().map(|span| self.part_newest_time(span)).max();
+        newest.unwrap_or_else(|| self.id.named_at())
+    }
+
+    /// Returns the start of the age of the block's oldest part.
+    pub(crate) fn oldest_part_time(&self) -> Timestamp {
+        let oldest = self.tenants.iter().map(|span| self.part_newest_time(span)).min();
+        oldest.unwrap_or_else(|| self.id.named_at())
+    }
+
+    /// Returns the block with the parts of another entry of it added.
+    pub(crate) fn join_parts(mut self, other: Self) -> Self {
+        self.tenants.extend(other.tenants);
+        self.tenants.sort_unstable_by(|one, other| one.tenant.cmp(&other.tenant));
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.samples = self.samples.saturating_add(other.samples);
+        self.lost = self.lost.saturating_add(other.lost);
+        self
     }
 
     /// Returns whether a flushed block and another block may hold the same row. A merge takes whole parts, so

@@ -235,7 +235,9 @@ impl CatalogState {
 
     /// Decodes the state from the bytes of a snapshot.
     pub fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(bytes)
+        let mut state: Self = serde_json::from_slice(bytes)?;
+        state.adopt_restorations();
+        Ok(state)
     }
 }
 

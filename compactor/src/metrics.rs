@@ -78,7 +78,7 @@ pub const MAINTENANCE_METRICS: &[MetricFamily<MaintenanceStats>] = &[
 pub const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
     MetricFamily::counter(
         "athanor_retention_tombstoned_blocks_total",
-        "Number of blocks past their retention that this compactor removed from the catalog",
+        "Number of blocks of which this compactor removed rows past their retention from the catalog",
         &[],
         |retention, samples| samples.add(retention.expired),
     ),
@@ -90,19 +90,19 @@ pub const RETENTION_METRICS: &[MetricFamily<RetentionStats>] = &[
     ),
     MetricFamily::gauge(
         "athanor_retention_overdue_blocks",
-        "Number of blocks past their retention that are not expired yet",
+        "Number of blocks with rows past their retention that are not expired yet",
         &[],
         |retention, samples| samples.add(retention.backlog.overdue),
     ),
     MetricFamily::gauge(
         "athanor_retention_blocks_kept_for_tiers",
-        "Number of blocks past their retention that stay until compaction has written their rows to all tiers",
+        "Number of blocks with rows past their retention that stay until compaction has written them to all tiers",
         &[],
         |retention, samples| samples.add(retention.backlog.kept_for_tiers),
     ),
     MetricFamily::gauge(
         "athanor_retention_restorable_blocks",
-        "Number of expired blocks that can be restored",
+        "Number of blocks with expired rows that can be restored",
         &[],
         |retention, samples| samples.add(retention.backlog.restorable),
     ),

@@ -59,12 +59,12 @@ pub struct ServerConfig {
     /// requests. Unflushed data stays in the log. Example: `10s`.
     #[serde(with = "duration_text")]
     pub shutdown_timeout: Duration,
-    /// Retention period of blocks. Their age counts from the later of their data's time and the time they
-    /// were stored. 0s keeps them for ever. Example: `31d`.
+    /// Retention period of rows. Their age counts from the later of their data's time and the time they were
+    /// stored. 0s keeps them for ever. Example: `31d`.
     #[serde(with = "duration_text")]
     pub retention_period: Duration,
-    /// Largest share of all blocks that retention removes per hour, in percent. It limits the harm of a wrong
-    /// clock or setting. Blocks that expire at an even pace are always removed. `athanor retention apply`
+    /// Largest share of rows with equal retention that expires per hour, in percent of the parts of blocks. It
+    /// limits the harm of a wrong clock or setting. Rows that expire at an even pace are always removed. `athanor retention apply`
     /// removes the rest at once. Example: `5`.
     pub max_expired_percent: u8,
     /// Time that the objects of expired blocks stay in the bucket. During it, `athanor retention restore`

@@ -308,7 +308,7 @@ pub enum CatalogCommand {
         /// Retention by tenant and tier, by the catalog's time. Entries of older versions have one duration for
         /// all.
         retention: RetentionPolicy,
-        /// The share of all blocks that may expire per hour; none on an operator's command.
+        /// The share of parts with equal retention that may expire per hour; none on an operator's command.
         max_percent: Option<u8>,
     },
     /// Lists expired blocks again, on an operator's command. Their age counts from the time of this command.

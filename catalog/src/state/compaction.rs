@@ -48,6 +48,19 @@ impl CompactionState {
         self.failures.remove(block);
     }
 
+    /// Ends all claims on parts that leave the listing, without a failure. Forgets the failures of the parts.
+    pub(in crate::state) fn forget_parts(&mut self, block: &BlockId, tenants: &BTreeSet<&TenantId>) {
+        let parts = tenants.iter().map(|tenant| PartId { block: *block, tenant: (*tenant).clone() });
+        let parts: Vec<PartId> = parts.collect();
+        self.claims.retain(|_, claim| {
+            let has_block = claim.parts.blocks.binary_search(block).is_ok();
+            !has_block || !parts.iter().any(|part| claim.parts.contains(part))
+        });
+        for part in &parts {
+            self.forget_failures(part);
+        }
+    }
+
     /// Returns the failures of all parts.
     fn failures_by_part(&self) -> BTreeMap<PartId, PartFailures> {
         let of_block = |(block, tenants): (&BlockId, &BTreeMap<TenantId, PartFailures>)| {

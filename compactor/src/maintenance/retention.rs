@@ -3,8 +3,8 @@
 //! ```text
 //!  overdue ──Expire──► expired, restorable ──deletion_delay──► Purge ──► ObjectRemover removes the objects
 //! ```
-//! The catalog decides which blocks are overdue, by its own time, and limits how many expire per hour. A
-//! block that left the listing never registers again [INV-15]. So workers on several nodes do no harm: a
+//! The catalog decides which parts of blocks are overdue, by its own time, and limits how many expire per hour.
+//! A block that left the listing never registers again [INV-15]. So workers on several nodes do no harm: a
 //! second command finds nothing that the first one left.
 
 mod settings;
@@ -33,7 +33,7 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of blocks that one round purges.
 const MAX_BLOCKS_PER_ROUND: usize = 256;
 
-/// Worker that removes blocks past their retention from the catalog.
+/// Worker that removes rows past their retention from the catalog.
 pub struct RetentionWorker {
     catalog: Arc<dyn Catalog>,
     clock: Clock,
@@ -87,12 +87,12 @@ impl RetentionWorker {
     /// Expires overdue blocks, and purges those that expired long enough ago.
     async fn run_round(&self, progress: &mut RetentionProgress) -> Result<(), Status> {
         let ages = self.ages().await?;
-        let expired = self.expire(&ages, progress).await?;
+        self.expire(&ages, progress).await?;
         self.purge(&ages).await?;
         // Purged blocks are not restorable, so the ages are read after the purge.
         let after = self.ages().await?;
         self.counters.set_backlog(RetentionBacklog {
-            overdue: (ages.overdue as u64).saturating_sub(expired),
+            overdue: after.overdue as u64,
             kept_for_tiers: after.kept_for_tiers as u64,
             restorable: after.restorable as u64,
         });
@@ -115,12 +115,12 @@ impl RetentionWorker {
         }
     }
 
-    /// Removes overdue blocks from the listing. Returns their number.
-    async fn expire(&self, ages: &AgeReport, progress: &mut RetentionProgress) -> Result<u64, Status> {
+    /// Removes overdue parts from the listing.
+    async fn expire(&self, ages: &AgeReport, progress: &mut RetentionProgress) -> Result<(), Status> {
         let max_expired_percent = self.config.max_expired_percent;
         if ages.overdue == 0 {
             progress.is_limited = false;
-            return Ok(0);
+            return Ok(());
         }
         let max_percent = Some(max_expired_percent);
         let count = self
@@ -141,7 +141,7 @@ impl RetentionWorker {
             );
         }
         progress.is_limited = is_limited;
-        Ok(count)
+        Ok(())
     }
 
     /// Purges blocks that expired long enough ago, so that they are not restorable any more.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 use std::sync::Arc;
 
-use athanor_chassis::{TenantId, Timestamp};
+use athanor_chassis::{TenantId, Tier, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::block::{BlockEntry, BlockId, ShardId, ShardLogRange, TenantSpan};
@@ -14,12 +14,12 @@ use crate::state::persistent_map::{PersistentMap, SharedValue};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct BlockSet {
     by_id: PersistentMap<BlockId, SharedValue<BlockEntry>>,
-    blocks_of_tenant: PersistentMap<TenantId, u64>,
+    parts_of_tenant: PersistentMap<TenantId, TierCounts>,
     /// Time of the latest profile of each part.
     parts: PersistentMap<PartTimeKey, i64>,
     /// Flushed blocks by shard and last index. Their ranges are disjoint.
     flushed_by_end: PersistentMap<FlushedEnd, BlockId>,
-    by_newest_time: PersistentMap<BlockAge, ()>,
+    by_oldest_part: PersistentMap<BlockAge, ()>,
     sums: BlockSums,
 }
 
@@ -41,14 +41,17 @@ struct FlushedEnd {
     to: u64,
 }
 
-/// Start of a block's age.
+/// Start of the age of a block's oldest part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::state) struct BlockAge {
-    /// Latest of the block's data and their arrival.
+    /// Latest of the part's data and their arrival.
     pub(in crate::state) newest: Timestamp,
     /// Id of the block.
     pub(in crate::state) block: BlockId,
 }
+
+/// Number of a tenant's parts in each tier, in the order of the tiers.
+type TierCounts = [u64; Tier::ALL.len()];
 
 /// Sums over all blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,15 +68,15 @@ impl BlockSet {
     pub(in crate::state) fn insert(&mut self, id: BlockId, mut block: BlockEntry) -> Option<BlockEntry> {
         let replaced = self.remove(&id);
         for span in &mut block.tenants {
-            if let Some(name) = self.blocks_of_tenant.stored_key(&span.tenant) {
+            if let Some(name) = self.parts_of_tenant.stored_key(&span.tenant) {
                 span.tenant = name.clone();
             }
-            self.add_part(id, span);
+            self.add_part(id, block.tier, span);
         }
         if let Some(end) = FlushedEnd::from_entry(&block) {
             self.flushed_by_end.insert(end, id);
         }
-        self.by_newest_time.insert(BlockAge::from_entry(&block), ());
+        self.by_oldest_part.insert(BlockAge::from_entry(&block), ());
         self.sums.add(&block);
         self.by_id.insert(id, block.into());
         replaced
@@ -83,19 +86,24 @@ impl BlockSet {
     pub(in crate::state) fn remove(&mut self, id: &BlockId) -> Option<BlockEntry> {
         let removed = self.by_id.remove(id)?.into_inner();
         for span in &removed.tenants {
-            self.forget_part(*id, span);
+            self.forget_part(*id, removed.tier, span);
         }
         if let Some(end) = FlushedEnd::from_entry(&removed) {
             self.flushed_by_end.remove(&end);
         }
-        self.by_newest_time.remove(&BlockAge::from_entry(&removed));
+        self.by_oldest_part.remove(&BlockAge::from_entry(&removed));
         self.sums.subtract(&removed);
         Some(removed)
     }
 
-    /// Removes parts of a block. The block keeps its share of bytes and samples.
-    pub(in crate::state) fn remove_parts(&mut self, id: &BlockId, tenants: &BTreeSet<&TenantId>) {
-        let Some(block) = self.by_id.get_mut(id) else { return };
+    /// Removes parts of a block, and returns an entry with these parts. Both entries have their share of bytes
+    /// and samples. The block keeps its lost entries.
+    pub(in crate::state) fn remove_parts(
+        &mut self,
+        id: &BlockId,
+        tenants: &BTreeSet<&TenantId>,
+    ) -> Option<BlockEntry> {
+        let block = self.by_id.get_mut(id)?;
         let block: &mut BlockEntry = block;
         let age = BlockAge::from_entry(block);
         self.sums.subtract(block);
@@ -103,6 +111,7 @@ impl BlockSet {
         let taken: Vec<TenantSpan> =
             block.tenants.extract_if(.., |span| tenants.contains(&span.tenant)).collect();
         let kept = profile_sum(&block.tenants);
+        let bytes_before = block.bytes;
         // The result is a share of all bytes, which fit into a `u64`.
         block.bytes =
             (u128::from(block.bytes) * kept).checked_div(all).map_or(block.bytes, |bytes| bytes as u64);
@@ -111,28 +120,41 @@ impl BlockSet {
         }
         self.sums.add(block);
         let new_age = BlockAge::from_entry(block);
-        self.by_newest_time.remove(&age);
-        self.by_newest_time.insert(new_age, ());
+        let header = BlockEntry { tenants: Vec::new(), ..block.clone() };
+        self.by_oldest_part.remove(&age);
+        self.by_oldest_part.insert(new_age, ());
         for span in &taken {
-            self.forget_part(*id, span);
+            self.forget_part(*id, header.tier, span);
         }
+        let samples = taken.iter().map(|span| span.samples).sum();
+        Some(BlockEntry { bytes: bytes_before - header.bytes, samples, lost: 0, tenants: taken, ..header })
     }
 
-    fn add_part(&mut self, block: BlockId, span: &TenantSpan) {
-        match self.blocks_of_tenant.get_mut(&span.tenant) {
-            Some(count) => *count += 1,
-            None => drop(self.blocks_of_tenant.insert(span.tenant.clone(), 1)),
+    fn add_part(&mut self, block: BlockId, tier: Tier, span: &TenantSpan) {
+        if self.parts_of_tenant.get(&span.tenant).is_none() {
+            self.parts_of_tenant.insert(span.tenant.clone(), TierCounts::default());
+        }
+        if let Some(counts) = self.parts_of_tenant.get_mut(&span.tenant) {
+            counts[tier as usize] += 1;
         }
         self.parts.insert(PartTimeKey::from_span(block, span), span.max_time);
     }
 
-    fn forget_part(&mut self, block: BlockId, span: &TenantSpan) {
+    fn forget_part(&mut self, block: BlockId, tier: Tier, span: &TenantSpan) {
         self.parts.remove(&PartTimeKey::from_span(block, span));
-        let Some(count) = self.blocks_of_tenant.get_mut(&span.tenant) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.blocks_of_tenant.remove(&span.tenant);
+        let Some(counts) = self.parts_of_tenant.get_mut(&span.tenant) else { return };
+        counts[tier as usize] -= 1;
+        if counts.iter().all(|count| *count == 0) {
+            self.parts_of_tenant.remove(&span.tenant);
         }
+    }
+
+    /// Returns the number of parts of each tenant and tier that has some.
+    pub(in crate::state) fn part_counts(&self) -> impl Iterator<Item = (&TenantId, Tier, u64)> {
+        self.parts_of_tenant.iter().flat_map(|(tenant, counts)| {
+            let by_tier = Tier::ALL.into_iter().map(move |tier| (tenant, tier, counts[tier as usize]));
+            by_tier.filter(|(.., count)| *count > 0)
+        })
     }
 
     /// Returns the number of blocks.
@@ -167,7 +189,7 @@ impl BlockSet {
 
     /// Returns the tenants with rows in some block, ascending.
     pub(in crate::state) fn tenants(&self) -> impl Iterator<Item = &TenantId> {
-        self.blocks_of_tenant.keys()
+        self.parts_of_tenant.keys()
     }
 
     /// Returns the blocks with rows of a tenant in a time range, both ends included, ordered by id. Visits no
@@ -209,9 +231,9 @@ impl BlockSet {
         })
     }
 
-    /// Returns the ages of the blocks, oldest first.
+    /// Returns the ages of the blocks' oldest parts, oldest first.
     pub(in crate::state) fn oldest_first(&self) -> impl Iterator<Item = BlockAge> {
-        self.by_newest_time.keys().copied()
+        self.by_oldest_part.keys().copied()
     }
 
     /// Returns the sum of the blocks' sizes in bytes.
@@ -261,7 +283,7 @@ impl FlushedEnd {
 
 impl BlockAge {
     fn from_entry(block: &BlockEntry) -> Self {
-        Self { newest: block.newest_time(), block: block.id }
+        Self { newest: block.oldest_part_time(), block: block.id }
     }
 }
 

@@ -1,23 +1,24 @@
-//! Removal of blocks by age.
+//! Removal of rows by age. A part expires on its own, so a block stays listed for its other tenants.
 //!
 //! ```text
 //!  listed ──Expire──► expired ──Purge──► purged: its objects are removed, listings name the time range
 //!     ▲                  │
 //!     └─────Restore──────┘
 //! ```
-//! Age is measured with the catalog's own time, which no single clock decides. An expired block is in no
-//! listing. Its entry is kept, so an operator can restore it until its objects are removed.
+//! Age is measured with the catalog's own time, which no single clock decides. An expired part is in no
+//! listing. Its entry is kept, so an operator can restore it until it is purged. The objects of a block without
+//! listed parts are removed after that.
 //!
-//! Each tier has its own retention. Raw rows that no tier holds stay while a longer-lived tier lacks them.
+//! Each tenant and tier has its own retention. Raw rows that no tier holds stay while a longer-lived tier lacks them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use athanor_chassis::{TenantId, Tier, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::block::{BlockEntry, BlockId};
-use crate::state::block_lifecycle::block_set::{BlockAge, BlockSet};
+use crate::block::{BlockEntry, BlockId, TenantSpan};
+use crate::state::block_lifecycle::block_set::BlockSet;
+use crate::state::block_lifecycle::expiration_budget::{ExpiredParts, PartsByRetention};
 use crate::state::block_lifecycle::removed_times::{ProfileTimeRange, RemovedTimes};
 use crate::state::block_lifecycle::retention_policy::RetentionPolicy;
 use crate::state::persistent_map::PersistentMap;
@@ -30,25 +31,27 @@ pub const MAX_EXPIRED_PER_REPORT: usize = 1_000;
 /// Limit of tenants with purged time ranges of their own. Above it the tenants that sort first share one range
 /// per tier.
 pub const MAX_PURGED_TENANTS: usize = 65_536;
-/// Period in which the share of expired blocks is counted.
-const BUDGET_PERIOD: Duration = Duration::from_secs(3600);
-
 /// State of the removal of blocks by age.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::state) struct Retention {
-    /// Expired blocks that can be restored. All of them have tombstones.
+    /// Expired parts that can be restored. Their blocks have tombstones, or are listed with other parts.
     expired: BlockSet,
-    /// Restoration times of listed blocks. The age of a block counts from its restoration.
-    restored: PersistentMap<BlockId, Timestamp>,
+    /// Time at which the last of these parts expired, by block. Absent for blocks that expired in an older
+    /// version.
+    #[serde(default)]
+    expired_at: PersistentMap<BlockId, Timestamp>,
+    /// Restoration times of blocks, as older versions wrote them. Empty after decoding.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    restored: BTreeMap<BlockId, Timestamp>,
     /// Times of purged profiles by tenant.
     purged: PersistentMap<TenantId, RemovedTimes>,
     /// Times of purged profiles of all tenants that have no entry in `purged`.
     purged_of_others: RemovedTimes,
     /// Start of the current budget period.
     period_start: Timestamp,
-    /// Blocks that expired in the current budget period.
-    expired_in_period: usize,
+    /// Parts that expired in the current budget period.
+    expired_in_period: ExpiredParts,
 }
 
 /// Ages of all blocks at one time.
@@ -59,35 +62,38 @@ pub struct AgeReport {
     pub time: Timestamp,
     /// Number of listed blocks.
     pub blocks: usize,
-    /// Number of listed blocks past their retention that may expire.
+    /// Number of listed blocks with parts past their retention that may expire.
     pub overdue: usize,
-    /// Number of raw blocks past their retention that stay, because a longer-lived tier lacks their rows.
+    /// Number of raw blocks with parts past their retention that stay, because a longer-lived tier lacks their
+    /// rows.
     pub kept_for_tiers: usize,
-    /// Newest time of the oldest of these blocks.
+    /// Newest time of the oldest of these parts.
     pub oldest_kept_for_tiers: Option<Timestamp>,
-    /// Number of expired blocks that can be restored.
+    /// Number of blocks with expired parts that can be restored.
     pub restorable: usize,
     /// The first of these blocks to expire, at most [`MAX_EXPIRED_PER_REPORT`].
     pub expired: Vec<ExpiredBlock>,
 }
 
-/// Expired block that can be restored.
+/// Block with expired parts that can be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpiredBlock {
-    /// Time of the expiration.
+    /// Time at which the last of them expired.
     pub since: Timestamp,
     /// Id of the block.
     pub block: BlockId,
 }
 
-/// Blocks past their retention, oldest first.
-#[derive(Debug, Default)]
-struct OverdueBlocks {
-    /// Blocks that may expire.
-    expirable: Vec<BlockId>,
-    /// Raw blocks whose rows a longer-lived tier lacks, with their newest times.
-    kept_for_tiers: Vec<BlockAge>,
+/// Listed block with parts past their retention.
+#[derive(Debug)]
+struct OverdueBlock {
+    block: BlockId,
+    tier: Tier,
+    /// Tenants whose parts may expire.
+    expirable: Vec<TenantId>,
+    /// Newest time of the oldest raw part that stays, because a longer-lived tier lacks its rows.
+    oldest_kept_for_tiers: Option<Timestamp>,
 }
 
 impl Retention {
@@ -95,25 +101,21 @@ impl Retention {
         self.expired.contains_key(block)
     }
 
-    /// Returns the start of a listed block's age: the latest of its data, their arrival and its restoration.
-    pub(in crate::state) fn newest_time(&self, block: &BlockEntry) -> Timestamp {
-        let newest = block.newest_time();
-        self.restored.get(&block.id).map_or(newest, |restored| newest.max(*restored))
+    /// Adds parts that left the listing because of their age.
+    fn insert_expired(&mut self, parts: BlockEntry, now: Timestamp) {
+        let id = parts.id;
+        let parts = match self.expired.remove(&id) {
+            Some(earlier) => earlier.join_parts(parts),
+            None => parts,
+        };
+        self.expired.insert(id, parts);
+        self.expired_at.insert(id, now);
     }
 
-    /// Returns the restoration time of a listed block.
-    pub(in crate::state) fn restoration(&self, block: &BlockId) -> Option<Timestamp> {
-        self.restored.get(block).copied()
-    }
-
-    /// Records the restoration time of a listed block.
-    pub(in crate::state) fn record_restoration(&mut self, block: BlockId, time: Timestamp) {
-        self.restored.insert(block, time);
-    }
-
-    /// Forgets the restoration time of a block that leaves the listing.
-    pub(in crate::state) fn forget_restoration(&mut self, block: &BlockId) {
-        self.restored.remove(block);
+    /// Removes the expired parts of a block.
+    fn take_expired(&mut self, id: &BlockId) -> Option<BlockEntry> {
+        self.expired_at.remove(id);
+        self.expired.remove(id)
     }
 
     /// Records the time ranges of a purged block's profiles.
@@ -172,7 +174,7 @@ impl Retention {
     pub(in crate::state) fn forget_expired_parts(&mut self, id: &BlockId, tenants: &BTreeSet<&TenantId>) {
         self.expired.remove_parts(id, tenants);
         if self.expired.get(id).is_some_and(|block| block.tenants.is_empty()) {
-            self.expired.remove(id);
+            self.take_expired(id);
         }
     }
 
@@ -185,39 +187,26 @@ impl Retention {
 
     /// Makes expired blocks unrestorable and returns their number. Others are skipped.
     fn purge_expired(&mut self, blocks: &[BlockId]) -> usize {
-        let purged: Vec<BlockEntry> = blocks.iter().filter_map(|block| self.expired.remove(block)).collect();
+        let purged: Vec<BlockEntry> = blocks.iter().filter_map(|block| self.take_expired(block)).collect();
         purged.iter().for_each(|block| self.record_purged(block));
         purged.len()
     }
 
-    /// Returns the number of blocks that may still expire in the current budget period. The budget covers at
-    /// least twice the even pace at which blocks become overdue. So a short retention does not fall behind.
-    fn remaining_budget(
-        &mut self,
-        now: Timestamp,
-        listed: usize,
-        retention: Duration,
-        max_percent: u8,
-    ) -> usize {
-        if now.since(self.period_start) >= BUDGET_PERIOD {
-            self.period_start = now;
-            self.expired_in_period = 0;
-        }
-        let all = listed.saturating_add(self.expired_in_period) as u128;
-        let by_percent = (all * u128::from(max_percent.min(100))).div_ceil(100);
-        let even_pace = (all * 2 * BUDGET_PERIOD.as_nanos()).div_ceil(retention.as_nanos().max(1));
-        let allowed = usize::try_from(by_percent.max(even_pace).min(all)).unwrap_or(usize::MAX);
-        allowed.saturating_sub(self.expired_in_period)
-    }
-
     /// Returns the first violated rule.
     pub(in crate::state) fn check(&self, state: &CatalogState) -> Result<(), String> {
-        let stray = self
-            .expired
-            .keys()
-            .find(|block| !state.tombstones.contains_key(*block) || state.blocks.contains_key(block));
-        if let Some(block) = stray {
-            return Err(format!("block {block} is expired, but has no tombstone, or is listed"));
+        for block in self.expired.values() {
+            let id = block.id;
+            let listed = state.blocks.get(&id);
+            if listed.is_some() == state.tombstones.contains_key(&id) {
+                return Err(format!(
+                    "block {id} has expired parts, and neither a tombstone nor a listed part"
+                ));
+            }
+            let is_listed =
+                |span: &TenantSpan| listed.is_some_and(|block| block.tenant_span(&span.tenant).is_some());
+            if block.tenants.is_empty() || block.tenants.iter().any(is_listed) {
+                return Err(format!("block {id} has expired parts that are listed, or none"));
+            }
         }
         match self.purged.len() <= MAX_PURGED_TENANTS {
             true => Ok(()),
@@ -227,41 +216,68 @@ impl Retention {
 }
 
 impl CatalogState {
-    /// Expires blocks past their retention, at most a share of all blocks per hour. Without a share it
-    /// expires up to [`MAX_EXPIRED_PER_COMMAND`] blocks.
+    /// Expires parts past their retention, at most a share of them per hour. Without a share it expires the parts
+    /// of up to [`MAX_EXPIRED_PER_COMMAND`] blocks. The result is the number of blocks that lost parts.
     pub(in crate::state) fn expire_blocks(
         &mut self,
         policy: &RetentionPolicy,
         max_percent: Option<u8>,
     ) -> CommandOutcome {
-        let OverdueBlocks { expirable: overdue, .. } = self.overdue_blocks(self.now, policy);
+        let mut overdue = self.overdue_blocks(self.now, policy);
+        overdue.retain(|block| !block.expirable.is_empty());
         if overdue.is_empty() {
             return CommandOutcome::from_count(0);
         }
-        let now = self.now;
-        let listed = self.blocks.len();
-        let shortest = policy.shortest().unwrap_or(Duration::MAX);
-        let allowed = max_percent
-            .map_or(usize::MAX, |percent| self.retention.remaining_budget(now, listed, shortest, percent));
+        let allowed = match max_percent {
+            Some(max_percent) => self.take_expiration_budget(overdue, policy, max_percent),
+            None => overdue,
+        };
         let mut count = 0;
-        for id in overdue.into_iter().take(allowed.min(MAX_EXPIRED_PER_COMMAND)) {
-            if let Some(block) = self.unlist_block(&id) {
-                self.retention.expired.insert(id, block);
+        for OverdueBlock { block, expirable, .. } in allowed.into_iter().take(MAX_EXPIRED_PER_COMMAND) {
+            if let Some(parts) = self.unlist_parts(&block, &expirable.iter().collect()) {
+                self.retention.insert_expired(parts, self.now);
                 count += 1;
             }
-        }
-        if max_percent.is_some() {
-            self.retention.expired_in_period += count;
         }
         CommandOutcome::from_count(count)
     }
 
-    /// Lists the named expired blocks again, or all expired blocks if none is named.
+    /// Returns the parts that may expire in the current period, and counts them. Oldest blocks come first.
+    fn take_expiration_budget(
+        &mut self,
+        overdue: Vec<OverdueBlock>,
+        policy: &RetentionPolicy,
+        max_percent: u8,
+    ) -> Vec<OverdueBlock> {
+        let mut listed = PartsByRetention::new();
+        for (tenant, tier, parts) in self.blocks.part_counts() {
+            let retention = policy.of_tenant(tenant).of_tier(tier);
+            *listed.entry(retention.as_secs()).or_default() += parts;
+        }
+        let Retention { expired_in_period, period_start, .. } = &mut self.retention;
+        let mut budget = expired_in_period.budget(self.now, period_start, &listed, max_percent);
+        let mut allowed = Vec::new();
+        for mut block in overdue {
+            let tier = block.tier;
+            block.expirable.retain(|tenant| budget.take(policy.of_tenant(tenant).of_tier(tier)));
+            if !block.expirable.is_empty() {
+                allowed.push(block);
+            }
+            if allowed.len() == MAX_EXPIRED_PER_COMMAND {
+                break;
+            }
+        }
+        allowed
+    }
+
+    /// Lists the expired parts of the named blocks again, or of all blocks if none is named. Their age counts
+    /// from now. Parts stay expired if a listed block may hold their rows.
     pub(in crate::state) fn restore_blocks(
         &mut self,
         blocks: Vec<BlockId>,
     ) -> Result<CommandOutcome, CommandError> {
-        let is_listed = |block: &BlockId| self.retention.restored.contains_key(block);
+        // A retry names blocks that are listed already.
+        let is_listed = |block: &BlockId| self.blocks.contains_key(block);
         let unknown = |block: &BlockId| !self.retention.is_expired(block) && !is_listed(block);
         if let Some(block) = blocks.iter().copied().find(unknown) {
             return Err(CommandError::NotExpired(block));
@@ -272,15 +288,22 @@ impl CatalogState {
         };
         let mut count = 0;
         for id in chosen {
-            // After a rebuild of the catalog a listed block may hold the same rows.
-            let is_free = |block: &BlockEntry| !self.blocks.values().any(|other| other.conflicts_with(block));
-            if let Some(block) = self.retention.expired.get(&id).filter(|block| is_free(block)).cloned() {
-                self.retention.expired.remove(&id);
-                self.tombstones.remove(&id);
-                self.blocks.insert(id, block);
-                self.retention.restored.insert(id, self.now);
-                count += 1;
+            let is_free = |expired: &BlockEntry| {
+                !self.blocks.values().any(|other| other.id != id && other.conflicts_with(expired))
+            };
+            if !self.retention.expired.get(&id).is_some_and(is_free) {
+                continue;
             }
+            let Some(mut block) = self.retention.take_expired(&id) else { continue };
+            for span in &mut block.tenants {
+                span.newest_arrival = self.now;
+            }
+            if let Some(listed) = self.blocks.remove(&id) {
+                block = block.join_parts(listed);
+            }
+            self.tombstones.remove(&id);
+            self.blocks.insert(id, block);
+            count += 1;
         }
         Ok(CommandOutcome::from_count(count))
     }
@@ -290,22 +313,24 @@ impl CatalogState {
         CommandOutcome::from_count(self.retention.purge_expired(&blocks))
     }
 
-    /// Returns the blocks past their retention. Uncovered raw rows stay for longer tiers [INV-23]. Visits the blocks that are older than the shortest retention.
-    fn overdue_blocks(&self, now: Timestamp, policy: &RetentionPolicy) -> OverdueBlocks {
-        let mut overdue = OverdueBlocks::default();
-        let Some(shortest) = policy.shortest() else { return overdue };
-        for age in self.blocks.oldest_first().take_while(|age| now.since(age.newest) > shortest) {
-            let Some(block) = self.blocks.get(&age.block) else { continue };
-            let newest = self.retention.newest_time(block);
-            if !policy.of_block(block).is_exceeded_by(now.since(newest)) {
-                continue;
+    /// Returns the blocks with parts past their retention, oldest first. Uncovered raw rows stay for longer tiers
+    /// [INV-23]. Visits the blocks with a part that is older than the shortest retention.
+    fn overdue_blocks(&self, now: Timestamp, policy: &RetentionPolicy) -> Vec<OverdueBlock> {
+        let Some(shortest) = policy.shortest() else { return Vec::new() };
+        let ages = self.blocks.oldest_first().take_while(|age| now.since(age.newest) > shortest);
+        let blocks = ages.filter_map(|age| self.blocks.get(&age.block));
+        blocks.filter_map(|block| overdue_parts(block, now, policy)).collect()
+    }
+
+    /// Replaces the restoration times of older versions, from which ages count, by arrivals.
+    pub(in crate::state) fn adopt_restorations(&mut self) {
+        for (id, time) in std::mem::take(&mut self.retention.restored) {
+            let Some(mut block) = self.blocks.remove(&id) else { continue };
+            for span in &mut block.tenants {
+                span.newest_arrival = span.newest_arrival.max(time);
             }
-            match policy.keeps_for_tiers(block) {
-                true => overdue.kept_for_tiers.push(age),
-                false => overdue.expirable.push(age.block),
-            }
+            self.blocks.insert(id, block);
         }
-        overdue
     }
 
     /// Returns the time of the newest command.
@@ -317,21 +342,25 @@ impl CatalogState {
     pub fn block_ages(&self, time: Timestamp, policy: &RetentionPolicy) -> AgeReport {
         let time = time.max(self.now);
         let overdue = self.overdue_blocks(time, policy);
+        let kept_for_tiers = overdue.iter().filter_map(|block| block.oldest_kept_for_tiers);
         AgeReport {
             time,
             blocks: self.blocks.len(),
-            overdue: overdue.expirable.len(),
-            kept_for_tiers: overdue.kept_for_tiers.len(),
-            oldest_kept_for_tiers: overdue.kept_for_tiers.first().map(|age| age.newest),
+            overdue: overdue.iter().filter(|block| !block.expirable.is_empty()).count(),
+            kept_for_tiers: kept_for_tiers.clone().count(),
+            oldest_kept_for_tiers: kept_for_tiers.min(),
             restorable: self.retention.expired.len(),
             expired: self.first_expired_blocks(),
         }
     }
 
-    /// Returns the expired blocks that can be restored, the first to expire first.
+    /// Returns the blocks with expired parts that can be restored, the first to expire first.
     fn first_expired_blocks(&self) -> Vec<ExpiredBlock> {
-        let since =
-            |block: &BlockId| self.tombstones.get(block).map_or(self.now, |tombstone| tombstone.since);
+        let tombstoned_at = |block: &BlockId| self.tombstones.get(block).map(|tombstone| tombstone.since);
+        let since = |block: &BlockId| {
+            let known = self.retention.expired_at.get(block).copied();
+            known.or_else(|| tombstoned_at(block)).unwrap_or(self.now)
+        };
         let ids = self.retention.expired.keys();
         let mut expired: Vec<ExpiredBlock> =
             ids.map(|block| ExpiredBlock { since: since(block), block: *block }).collect();
@@ -339,4 +368,29 @@ impl CatalogState {
         expired.truncate(MAX_EXPIRED_PER_REPORT);
         expired
     }
+}
+
+/// Returns the parts of a block past their retention. None if there are none.
+fn overdue_parts(block: &BlockEntry, now: Timestamp, policy: &RetentionPolicy) -> Option<OverdueBlock> {
+    let mut overdue = OverdueBlock {
+        block: block.id,
+        tier: block.tier,
+        expirable: Vec::new(),
+        oldest_kept_for_tiers: None,
+    };
+    for span in &block.tenants {
+        let newest = block.part_newest_time(span);
+        let retention = policy.of_part(&span.tenant, block.tier);
+        if !retention.is_exceeded_by(now.since(newest)) {
+            continue;
+        }
+        if block.is_uncovered() && policy.keeps_tiers_longer(&span.tenant) {
+            let oldest = overdue.oldest_kept_for_tiers.get_or_insert(newest);
+            *oldest = newest.min(*oldest);
+        } else {
+            overdue.expirable.push(span.tenant.clone());
+        }
+    }
+    let is_overdue = !overdue.expirable.is_empty() || overdue.oldest_kept_for_tiers.is_some();
+    is_overdue.then_some(overdue)
 }

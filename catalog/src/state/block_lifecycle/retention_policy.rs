@@ -6,9 +6,7 @@ use std::time::Duration;
 use athanor_chassis::{TenantId, Tier};
 use serde::{Deserialize, Serialize};
 
-use crate::block::BlockEntry;
-
-/// Retention of one tenant's blocks by tier. Zero keeps them for ever.
+/// Retention of one tenant's rows by tier. Zero keeps them for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRetention {
@@ -48,12 +46,12 @@ struct PolicyTable {
     tenants: BTreeMap<TenantId, TierRetention>,
 }
 
-/// Time after which a block may expire.
+/// Age after which a part may expire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::state) enum BlockRetention {
-    /// The block expires above this age.
+pub(in crate::state) enum PartRetention {
+    /// The part expires above this age.
     Until(Duration),
-    /// The block never expires.
+    /// The part never expires.
     Forever,
 }
 
@@ -73,17 +71,17 @@ impl TierRetention {
         }
     }
 
-    fn block_retention(&self, tier: Tier) -> BlockRetention {
+    fn part_retention(&self, tier: Tier) -> PartRetention {
         match self.of_tier(tier) {
-            Duration::ZERO => BlockRetention::Forever,
-            retention => BlockRetention::Until(retention),
+            Duration::ZERO => PartRetention::Forever,
+            retention => PartRetention::Until(retention),
         }
     }
 
     /// Returns whether some tier is kept longer than single profiles.
     fn keeps_tiers_longer(&self) -> bool {
-        let raw = self.block_retention(Tier::Raw);
-        Tier::DOWNSAMPLED.into_iter().any(|tier| self.block_retention(tier) > raw)
+        let raw = self.part_retention(Tier::Raw);
+        Tier::DOWNSAMPLED.into_iter().any(|tier| self.part_retention(tier) > raw)
     }
 }
 
@@ -113,17 +111,14 @@ impl RetentionPolicy {
         longest_first.filter(|retention| !retention.is_zero())
     }
 
-    /// Returns the longest retention among a block's tenants.
-    pub(in crate::state) fn of_block(&self, block: &BlockEntry) -> BlockRetention {
-        let of_tenants =
-            block.tenants.iter().map(|span| self.of_tenant(&span.tenant).block_retention(block.tier));
-        of_tenants.max().unwrap_or_else(|| self.default.block_retention(block.tier))
+    /// Returns the retention of a tenant's parts of a tier.
+    pub(in crate::state) fn of_part(&self, tenant: &TenantId, tier: Tier) -> PartRetention {
+        self.of_tenant(tenant).part_retention(tier)
     }
 
-    /// Returns whether a block holds rows that no tier holds, although a tier is kept longer.
-    pub(in crate::state) fn keeps_for_tiers(&self, block: &BlockEntry) -> bool {
-        let mut tenants = block.tenants.iter();
-        block.is_uncovered() && tenants.any(|span| self.of_tenant(&span.tenant).keeps_tiers_longer())
+    /// Returns whether a tenant keeps some tier longer than single profiles.
+    pub(in crate::state) fn keeps_tiers_longer(&self, tenant: &TenantId) -> bool {
+        self.of_tenant(tenant).keeps_tiers_longer()
     }
 }
 
@@ -136,7 +131,7 @@ impl From<EncodedPolicy> for RetentionPolicy {
     }
 }
 
-impl BlockRetention {
+impl PartRetention {
     /// Returns whether an age is above the retention.
     pub(in crate::state) fn is_exceeded_by(self, age: Duration) -> bool {
         match self {

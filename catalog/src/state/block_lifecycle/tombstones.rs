@@ -1,5 +1,6 @@
 //! Tombstones: ids that never register, and blocks whose objects have to be removed [INV-15].
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use athanor_chassis::{TenantId, Tier, Timestamp};
@@ -68,9 +69,22 @@ impl CatalogState {
     pub(in crate::state) fn unlist_block(&mut self, id: &BlockId) -> Option<BlockEntry> {
         let block = self.blocks.remove(id)?;
         self.compaction.forget_block(id);
-        self.retention.forget_restoration(id);
         self.insert_tombstone(&block);
         Some(block)
+    }
+
+    /// Removes parts of a listed block, and returns an entry with them. Claims on them end without a failure. If
+    /// no part is left, tombstones the block. Its lost entries are then in the returned entry.
+    pub(in crate::state) fn unlist_parts(
+        &mut self,
+        id: &BlockId,
+        tenants: &BTreeSet<&TenantId>,
+    ) -> Option<BlockEntry> {
+        if self.blocks.get(id)?.tenants.len() == tenants.len() {
+            return self.unlist_block(id);
+        }
+        self.compaction.forget_parts(id, tenants);
+        self.blocks.remove_parts(id, tenants)
     }
 
     /// Tombstones a block that was listed, or was found in the bucket.

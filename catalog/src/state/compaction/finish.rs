@@ -1,9 +1,7 @@
 //! Swap of a job's parts for the blocks that were merged from them [INV-20].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
-
-use athanor_chassis::{TenantId, Timestamp};
 
 use crate::block::{BlockEntry, BlockId, DroppedRows, PartId, ShardLogRange, TenantSpan};
 use crate::compaction::{JobParts, MAX_COMPARED_BLOCKS, MAX_JOB_OUTPUTS};
@@ -47,10 +45,6 @@ impl CatalogState {
         }
         let count = parts.len() + outputs.len();
         self.swap_parts(&parts, outputs);
-        for part in parts.iter() {
-            self.compaction.forget_failures(&part);
-        }
-        self.compaction.claims.remove(&token);
         self.drop_old_finished_tokens();
         self.compaction.finished.insert(token, self.now);
         Ok(CommandOutcome::from_count(count))
@@ -115,40 +109,18 @@ impl CatalogState {
         near.into_iter().find(|block| is_open(block)).map(|block| block.id)
     }
 
-    /// Removes the parts, tombstones the blocks that have no part left, and lists the outputs. They inherit
-    /// the restoration of their inputs. The first output takes over the lost entries of the tombstoned blocks.
+    /// Removes the parts, tombstones the blocks that have no part left, and lists the outputs. The first output
+    /// takes over the lost entries of the tombstoned blocks.
     fn swap_parts(&mut self, parts: &JobParts, mut outputs: Vec<BlockEntry>) {
         let mut lost = 0_u64;
-        let mut restored: BTreeMap<&TenantId, Timestamp> = BTreeMap::new();
         for (id, tenants) in parts.tenants_by_block() {
-            if let Some(time) = self.retention.restoration(&id) {
-                for tenant in &tenants {
-                    let newest = restored.entry(tenant).or_insert(time);
-                    *newest = time.max(*newest);
-                }
-            }
-            lost = lost.saturating_add(self.remove_parts(&id, &tenants));
+            let removed = self.unlist_parts(&id, &tenants);
+            lost = lost.saturating_add(removed.map_or(0, |block| block.lost));
         }
         if let Some(first) = outputs.first_mut() {
             first.lost = lost;
         }
-        for output in outputs {
-            let times = output.tenants.iter().filter_map(|span| restored.get(&span.tenant)).copied();
-            if let Some(time) = times.max() {
-                self.retention.record_restoration(output.id, time);
-            }
-            self.blocks.insert(output.id, output);
-        }
-    }
-
-    /// Removes parts of one block. If no part is left, tombstones the block and returns its lost entries.
-    pub(in crate::state) fn remove_parts(&mut self, id: &BlockId, tenants: &BTreeSet<&TenantId>) -> u64 {
-        let is_emptied = self.blocks.get(id).is_some_and(|block| block.tenants.len() == tenants.len());
-        if is_emptied {
-            return self.unlist_block(id).map_or(0, |block| block.lost);
-        }
-        self.blocks.remove_parts(id, tenants);
-        0
+        self.blocks.extend(outputs.into_iter().map(|output| (output.id, output)));
     }
 
     /// Drops the tokens of jobs that finished long ago. Returns their number.

@@ -171,8 +171,8 @@ impl CatalogState {
         gaps
     }
 
-    /// Removes the parts that finished jobs took. The outputs inherit restorations and lost entries. Ids
-    /// ascend from inputs to outputs, so both pass through a chain of jobs.
+    /// Removes the parts that finished jobs took. The outputs inherit lost entries. Ids ascend
+    /// from inputs to outputs, so the entries pass through a chain of jobs.
     fn take_merged_parts(&mut self, finished: &FinishedJobs, present: &BTreeSet<BlockId>) {
         for (id, tokens) in &finished.taken {
             let mut tenants: BTreeSet<&TenantId> = tokens.keys().collect();
@@ -188,10 +188,7 @@ impl CatalogState {
                 .filter(|(tenant, _)| tenants.contains(tenant))
                 .map(|(_, token)| *token)
                 .collect();
-            if let Some(time) = self.retention.restoration(id) {
-                self.pass_on_restoration(finished, &tokens, time);
-            }
-            let lost = self.remove_parts(id, &tenants);
+            let lost = self.unlist_parts(id, &tenants).map_or(0, |block| block.lost);
             if let Some(tombstone) = self.tombstones.get_mut(id).filter(|_| !present.contains(id)) {
                 tombstone.is_removed = true;
             }
@@ -200,14 +197,6 @@ impl CatalogState {
                 block.lost = block.lost.saturating_add(lost);
                 self.blocks.insert(block.id, block);
             }
-        }
-    }
-
-    fn pass_on_restoration(&mut self, finished: &FinishedJobs, tokens: &BTreeSet<u64>, time: Timestamp) {
-        let jobs = tokens.iter().filter_map(|token| finished.by_token.get(token));
-        for output in jobs.flat_map(|job| &job.outputs) {
-            let known = self.retention.restoration(&output.id);
-            self.retention.record_restoration(output.id, known.map_or(time, |known| known.max(time)));
         }
     }
 
@@ -234,9 +223,8 @@ impl CatalogState {
             self.blocks().filter(|block| !present.contains(&block.id)).cloned().collect();
         let mut gaps = Vec::new();
         for block in gone {
-            let is_loss = self.retention.newest_time(&block) >= retained_since;
+            let is_loss = block.newest_time() >= retained_since;
             self.blocks.remove(&block.id);
-            self.retention.forget_restoration(&block.id);
             self.insert_tombstone(&block);
             if let Some(tombstone) = self.tombstones.get_mut(&block.id) {
                 tombstone.is_removed = true;

@@ -218,23 +218,128 @@ fn uncovered_rows_stay_while_a_tier_is_kept_longer() {
     assert_eq!(state.block_ages(late, &retention).kept_for_tiers, 1);
 }
 
-#[test]
-fn block_is_kept_as_long_as_its_longest_tenant() {
+/// Catalog with one flushed block of tenants a and b, and a policy that keeps rows of a as given and those of
+/// others for a week.
+fn shared_block() -> CatalogState {
     let mut state = opened();
     let shared = BlockEntry { tenants: jobs::spans(&["a", "b"]), samples: 4, ..block(1, 0, 10) };
     register(&mut state, shared);
-    let with_a = |retention: TierRetention| RetentionPolicy {
-        default: kept_days(7, 7, 7, 7),
-        tenants: [("a".parse().unwrap(), retention)].into(),
-    };
+    state
+}
+
+fn with_a(retention: TierRetention) -> RetentionPolicy {
+    RetentionPolicy { default: kept_days(7, 7, 7, 7), tenants: [("a".parse().unwrap(), retention)].into() }
+}
+
+fn expire_with(state: &mut CatalogState, days: u32, retention: RetentionPolicy) -> CommandResult {
+    let command = CatalogCommand::ExpireBlocks { retention, max_percent: None };
+    state.apply(NOW.plus(DAY * days), command)
+}
+
+fn listed_tenants(state: &CatalogState) -> Vec<&str> {
+    state.blocks().flat_map(|block| &block.tenants).map(|span| span.tenant.as_str()).collect()
+}
+
+#[test]
+fn each_part_expires_by_the_retention_of_its_tenant() {
     let report = |days: u32, retention: TierRetention| {
-        let report = state.block_ages(NOW.plus(DAY * days), &with_a(retention));
+        let report = shared_block().block_ages(NOW.plus(DAY * days), &with_a(retention));
         (report.overdue, report.kept_for_tiers)
     };
-    assert_eq!(report(8, kept_days(10, 10, 10, 10)), (0, 0));
-    assert_eq!(report(11, kept_days(10, 10, 10, 10)), (1, 0));
-    assert_eq!(report(4000, kept_days(0, 0, 0, 0)), (0, 0));
-    assert_eq!(report(11, kept_days(5, 20, 5, 5)), (0, 1), "its tier of 5 minutes is kept longer");
+    assert_eq!(report(7, kept_days(10, 10, 10, 10)), (0, 0));
+    assert_eq!(report(8, kept_days(10, 10, 10, 10)), (1, 0), "the part of b");
+    assert_eq!(report(6, kept_days(5, 5, 5, 5)), (1, 0), "the part of a");
+    assert_eq!(report(4000, kept_days(0, 0, 0, 0)), (1, 0));
+    assert_eq!(report(6, kept_days(5, 20, 5, 5)), (0, 1), "its tier of 5 minutes is kept longer");
+    let mut state = shared_block();
+    let policy = with_a(kept_days(2, 2, 2, 2));
+    assert_eq!(expire_with(&mut state, 3, policy.clone()), CommandResult::Changed(1));
+    assert_eq!(listed_tenants(&state), ["b"]);
+    assert!(state.tombstones().next().is_none(), "the block stays listed for b");
+    assert_eq!(removed(&state, &"a".parse().unwrap(), 0, 99), Some((5, 9)));
+    assert_eq!(removed(&state, &"b".parse().unwrap(), 0, 99), None);
+    assert_eq!(expire_with(&mut state, 7, policy.clone()), CommandResult::Changed(0));
+    assert_eq!(expire_with(&mut state, 8, policy.clone()), CommandResult::Changed(1));
+    assert_eq!(state.tombstones().count(), 1);
+    let ages = state.block_ages(state.time(), &policy);
+    assert_eq!((ages.restorable, ages.expired[0].since), (1, NOW.plus(DAY * 8)), "since the last part");
+    let state = CatalogState::decode(&state.encode()).unwrap();
+    assert_eq!(state.block_ages(state.time(), &policy), ages);
+}
+
+#[test]
+fn restored_part_joins_its_block_and_ages_alone() {
+    let mut state = shared_block();
+    let before = state.blocks().next().unwrap().clone();
+    let policy = with_a(kept_days(2, 2, 2, 2));
+    expire_with(&mut state, 3, policy.clone());
+    let restore = CatalogCommand::RestoreBlocks { blocks: vec![before.id] };
+    assert_eq!(state.apply(state.time(), restore.clone()), CommandResult::Changed(1));
+    assert_eq!(state.apply(state.time(), restore.clone()), CommandResult::Changed(0), "a retry");
+    let restored = state.blocks().next().unwrap();
+    assert_eq!(listed_tenants(&state), ["a", "b"]);
+    assert_eq!((restored.bytes, restored.samples), (before.bytes, before.samples));
+    assert_eq!(expire_with(&mut state, 5, policy.clone()), CommandResult::Changed(0), "a counts from day 3");
+    assert_eq!(expire_with(&mut state, 6, policy.clone()), CommandResult::Changed(1));
+    assert_eq!(expire_with(&mut state, 8, policy), CommandResult::Changed(1), "b was not restored");
+    // All parts are restored together, under the tombstone of the block.
+    assert_eq!(state.apply(state.time(), restore), CommandResult::Changed(1));
+    assert_eq!(listed_tenants(&state), ["a", "b"]);
+    assert_eq!(state.tombstones().count(), 0);
+}
+
+#[test]
+fn purged_part_is_never_listed_again() {
+    let mut state = shared_block();
+    let id = BlockId::from_number(1);
+    expire_with(&mut state, 3, with_a(kept_days(2, 2, 2, 2)));
+    let purge = CatalogCommand::PurgeBlocks { blocks: vec![id] };
+    assert_eq!(state.apply(state.time(), purge), CommandResult::Changed(1));
+    assert_eq!(removed(&state, &"a".parse().unwrap(), 0, 99), Some((5, 9)));
+    let restore = CatalogCommand::RestoreBlocks { blocks: vec![id] };
+    assert_eq!(state.apply(state.time(), restore), CommandResult::Changed(0));
+    assert_eq!(listed_tenants(&state), ["b"]);
+}
+
+#[test]
+fn expiration_of_a_part_ends_its_claim_alone() {
+    let mut state = shared_block();
+    let input = state.blocks().next().unwrap().clone();
+    let part = |tenant: &str| {
+        let tenants = input.tenants.iter().filter(|span| span.tenant.as_str() == tenant).cloned().collect();
+        BlockEntry { tenants, ..input.clone() }
+    };
+    let late = NOW.plus(DAY * 3);
+    let of_a = jobs::token(&mut state, late, JobParts::from_entries([&part("a")]));
+    let of_b = jobs::token(&mut state, late, JobParts::from_entries([&part("b")]));
+    expire_with(&mut state, 3, with_a(kept_days(2, 2, 2, 2)));
+    let name = BlockId::earliest_at(late).number();
+    let outputs = jobs::merged(&[part("a")], name..name + 1, false, of_a);
+    let ended = CommandResult::Refused(CommandError::ClaimEnded { token: of_a });
+    assert_eq!(jobs::finish(&mut state, of_a, outputs), ended);
+    let outputs = jobs::merged(&[part("b")], name + 1..name + 2, false, of_b);
+    assert_eq!(jobs::finish(&mut state, of_b, outputs), CommandResult::Changed(2));
+    // The block has no listed part left. Its objects stay while the part of a can be restored.
+    assert!(state.removal_report(late, late).restorable.contains(&input.id));
+    let restore = CatalogCommand::RestoreBlocks { blocks: Vec::new() };
+    assert_eq!(state.apply(late, restore), CommandResult::Changed(1));
+    assert_eq!(listed_tenants(&state), ["a", "b"]);
+}
+
+#[test]
+fn short_retention_of_a_tenant_expires_no_more_of_others() {
+    let mut state = filled(80);
+    let short = TierRetention::uniform(HOUR * 2);
+    let retention = RetentionPolicy {
+        default: TierRetention::uniform(RETENTION),
+        tenants: [("other".parse().unwrap(), short)].into(),
+    };
+    let command = CatalogCommand::ExpireBlocks { retention, max_percent: Some(5) };
+    let late = NOW.plus(RETENTION + DAY);
+    assert_eq!(state.apply(late, command.clone()), CommandResult::Changed(42), "40 of one, 2 of the other");
+    assert_eq!(state.apply(late, command.clone()), CommandResult::Changed(0));
+    assert_eq!(state.apply(late.plus(HOUR), command), CommandResult::Changed(2));
+    assert_eq!(listed_tenants(&state).len(), 36);
 }
 
 #[test]

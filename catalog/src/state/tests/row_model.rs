@@ -302,22 +302,25 @@ impl Model {
         let before = self.parts();
         let some: Vec<BlockId> = self.state.blocks().map(|block| block.id).collect();
         let chosen = some.get(self.below(some.len() as u64 + 1) as usize).copied();
-        let ages = self.state.block_ages(self.now, &RetentionPolicy::uniform(RETENTION));
+        // Parts of shared blocks expire one by one.
+        let mut retention = RetentionPolicy::uniform(RETENTION);
+        retention.tenants.insert(tenant_id(1), TierRetention::uniform(RETENTION / 2));
+        let ages = self.state.block_ages(self.now, &retention);
         let expired = ages.expired.into_iter().map(|expired| expired.block);
         let command = match self.below(7) {
             0 => CatalogCommand::TombstoneBlocks { blocks: chosen.into_iter().collect(), tenant: None },
             1 => CatalogCommand::PurgeBlocks { blocks: expired.take(1).collect() },
             2..=4 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
-            _ => CatalogCommand::ExpireBlocks {
-                retention: RetentionPolicy::uniform(RETENTION),
-                max_percent: None,
-            },
+            _ => CatalogCommand::ExpireBlocks { retention, max_percent: None },
         };
         self.state.apply(self.now, command);
         let after = self.parts();
+        let listed: BTreeSet<BlockId> = after.iter().map(|(part, _)| part.block).collect();
         for (part, tier) in before.difference(&after) {
             self.lose(*tier, &self.files[part].clone());
             *self.seen.entry("removed").or_default() += 1;
+            *self.seen.entry("removed from a shared block").or_default() +=
+                usize::from(listed.contains(&part.block));
         }
         for (part, tier) in after.difference(&before) {
             let rows = self.files[part].clone();
@@ -475,6 +478,7 @@ fn each_row_is_in_one_listed_part_whatever_workers_do() {
         "stale token",
         "refused",
         "removed",
+        "removed from a shared block",
         "restored",
         "mixed tiers",
         "raw merged",

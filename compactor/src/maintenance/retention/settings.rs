@@ -12,7 +12,7 @@ pub struct RetentionConfig {
     pub retention: Duration,
     /// Limits with the retention of tenants and tiers.
     pub limits: LimitOverrides,
-    /// The largest share of all parts that expires per hour, in percent.
+    /// The largest share of parts with equal retention that expires per hour, in percent.
     pub max_expired_percent: u8,
     /// Time that objects of expired blocks stay, in which a block is restorable.
     pub deletion_delay: Duration,

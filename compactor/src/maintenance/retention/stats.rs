@@ -15,7 +15,7 @@ pub(crate) struct RetentionCounters {
 /// Snapshot of the counters of a retention worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionStats {
-    /// Count of blocks that expired.
+    /// Count of blocks from which parts expired.
     pub expired: u64,
     /// Count of rounds that failed.
     pub failed: u64,
@@ -26,11 +26,11 @@ pub struct RetentionStats {
 /// Blocks that retention waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionBacklog {
-    /// Listed blocks past their retention.
+    /// Listed blocks with parts past their retention.
     pub overdue: u64,
-    /// Listed blocks past their retention that stay because a tier does not hold their rows yet.
+    /// Listed blocks with parts past their retention that stay because a tier does not hold their rows yet.
     pub kept_for_tiers: u64,
-    /// Expired blocks that can be restored.
+    /// Blocks with expired parts that can be restored.
     pub restorable: u64,
 }
 
