@@ -1,6 +1,7 @@
 //! Results of commands, and the reasons for refusals.
 
-use std::fmt;
+mod limited_resource;
+mod phase_transition;
 
 use athanor_chassis::{TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
@@ -13,6 +14,9 @@ use crate::state::{
     ConservedCount, HandoffSource, MAX_DOCUMENT_BYTES, MAX_REPLICATION_FACTOR, MAX_SHARDS_PER_NODE,
     OutputMismatch, ShardEntry, ShardId, ShardPhase,
 };
+
+pub use limited_resource::LimitedResource;
+pub use phase_transition::PhaseTransition;
 
 /// Result of an applied command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,58 +40,6 @@ pub enum CommandResult {
     /// A job did not compare its rows with a covered block. Its claim ended without a failure, so the next plan
     /// contains its parts.
     NotCompared(BlockId),
-}
-
-/// Transition that requires a certain phase of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PhaseTransition {
-    /// The shard opens for records.
-    Open,
-    /// The shard receives the request to seal.
-    RequestSeal,
-    /// The shard gets a successor.
-    CreateSuccessor,
-    /// The shard has sealed its log.
-    Seal,
-    /// The shard has lost its quorum.
-    MarkLost,
-    /// The shard has reconciled its ids with the serving shard.
-    Reconcile,
-    /// An operator abandons the shard.
-    Abandon,
-    /// The shard retires, so its log may go.
-    Retire,
-    /// The shard registers a block.
-    RegisterBlock,
-    /// The shard's watermark advances.
-    AdvanceWatermark,
-    /// The shard has logged a fence.
-    LogFence,
-}
-
-/// Resource of a limited amount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LimitedResource {
-    /// Shards, retired ones included.
-    Shards,
-    /// Slot tables that are published.
-    Tables,
-    /// Services with a known rate.
-    Services,
-    /// Data losses on record.
-    DataLossRecords,
-    /// Voters of the catalog.
-    Voters,
-    /// Documents of one tenant.
-    Documents,
-    /// Bytes of all documents of a tenant.
-    DocumentBytes,
-    /// Bytes of the documents of all tenants.
-    TotalDocumentBytes,
-    /// Tenants that are staged for blocks.
-    StagedTenants,
 }
 
 /// Reason why the catalog refused a command.
@@ -157,6 +109,9 @@ pub enum CommandError {
     /// A merged block cannot register: it has to replace its inputs.
     #[error("block {0} is a merged block, which cannot register; finish its job with it")]
     MergedBlock(BlockId),
+    /// A block to reinstate is not an output of the same job as the others.
+    #[error("block {0} is of no job, or of another one than the other blocks; reinstate each job alone")]
+    NotOfJob(BlockId),
     /// The tier or the coverage of a block does not fit its level.
     #[error(
         "block {0} is downsampled or covered, which only merged blocks of one tenant are; read its meta.json again"
@@ -597,63 +552,5 @@ impl CommandError {
             Self::StagedTenantsMismatch { .. }
                 | Self::LimitReached { resource: LimitedResource::StagedTenants, .. }
         )
-    }
-}
-
-impl LimitedResource {
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::Shards => "wait until retired ones expire",
-            Self::Tables => "expire tables older than every accepted profile",
-            Self::Services => "remove the rates of idle services",
-            Self::DataLossRecords => "clear old ones",
-            Self::Voters => "remove one first",
-            Self::Documents | Self::DocumentBytes => "delete unused ones",
-            Self::TotalDocumentBytes => "delete unused documents of tenants",
-            Self::StagedTenants => "retry when other blocks are registered",
-        }
-    }
-}
-
-impl fmt::Display for LimitedResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shards => "shards",
-            Self::Tables => "tables",
-            Self::Services => "services with a rate",
-            Self::DataLossRecords => "data loss records",
-            Self::Voters => "voters",
-            Self::Documents => "documents of a tenant",
-            Self::DocumentBytes => "bytes of documents of a tenant",
-            Self::TotalDocumentBytes => "bytes of documents",
-            Self::StagedTenants => "staged tenants",
-        })
-    }
-}
-
-/// Names the phases that permit the transition, and the remedy in others.
-impl fmt::Display for PhaseTransition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Open => "only an opening shard opens; another shard may have its ids now",
-            Self::RequestSeal => "only an open shard accepts a seal request; seal the shard that serves the slot",
-            Self::CreateSuccessor => "only a sealing shard gets a successor; request its seal first",
-            Self::Seal => {
-                "only a sealing shard seals; request its seal first, or reconcile its ids if it is lost"
-            }
-            Self::MarkLost => {
-                "only a shard whose successor is not open yet can be lost; abandon the shard if its log is permanently lost"
-            }
-            Self::Reconcile => "only a lost shard reconciles its ids; continue as its phase requires",
-            Self::Abandon => "only a lost or sealed shard can be abandoned; request its seal or mark it lost first",
-            Self::Retire => "only a sealed shard retires; request its seal first",
-            Self::RegisterBlock => {
-                "only open, sealing and sealed shards register blocks; a lost shard has to reconcile its ids first"
-            }
-            Self::AdvanceWatermark => {
-                "only the watermark of open, sealing and sealed shards advances; a lost shard has to reconcile its ids first"
-            }
-            Self::LogFence => "only opening, open and sealing shards log fences; shards in other phases need none",
-        })
     }
 }
