@@ -110,17 +110,28 @@ impl CatalogState {
     }
 
     /// Removes the parts, tombstones the blocks that have no part left, and lists the outputs. The first output
-    /// takes over the lost entries of the tombstoned blocks.
+    /// takes over the lost entries of the tombstoned blocks. If all rows were duplicates, the newest listed block
+    /// does.
     fn swap_parts(&mut self, parts: &JobParts, mut outputs: Vec<BlockEntry>) {
         let mut lost = 0_u64;
         for (id, tenants) in parts.tenants_by_block() {
             let removed = self.unlist_parts(&id, &tenants);
             lost = lost.saturating_add(removed.map_or(0, |block| block.lost));
         }
-        if let Some(first) = outputs.first_mut() {
-            first.lost = lost;
+        match outputs.first_mut() {
+            Some(first) => first.lost = lost,
+            None => self.pass_on_lost_entries(lost),
         }
         self.blocks.extend(outputs.into_iter().map(|output| (output.id, output)));
+    }
+
+    /// Adds lost entries to the newest listed block, so that listings still report them.
+    fn pass_on_lost_entries(&mut self, lost: u64) {
+        let newest = self.blocks.keys().copied().last().filter(|_| lost > 0);
+        if let Some(mut block) = newest.and_then(|newest| self.blocks.remove(&newest)) {
+            block.lost = block.lost.saturating_add(lost);
+            self.blocks.insert(block.id, block);
+        }
     }
 
     /// Drops the tokens of jobs that finished long ago. Returns their number.

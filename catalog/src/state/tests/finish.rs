@@ -313,6 +313,23 @@ fn lost_entries_move_when_the_last_part_of_their_block_is_merged() {
 }
 
 #[test]
+fn lost_entries_stay_although_all_rows_of_a_job_are_duplicates() {
+    let mut state = opened();
+    register(&mut state, BlockEntry { lost: 3, ..block(1, 0, 10) });
+    register(&mut state, BlockEntry { lost: 4, ..block(2, 10, 20) });
+    let inputs = listed(&state, &[1]);
+    let token = token(&mut state, NOW, JobParts::from_entries(&inputs));
+    let TenantSpan { tenant, profiles, samples, sum, .. } = inputs[0].tenants[0].clone();
+    let reason = DropReason::Duplicate;
+    let sum = sum.unwrap_or_default();
+    let dropped = vec![DroppedRows { tenant, reason, profiles, samples, sum, is_covered: false }];
+    let command = CatalogCommand::FinishJob { token, outputs: Vec::new(), dropped, compared: Vec::new() };
+    assert_eq!(state.apply(NOW, command), CommandResult::Changed(1));
+    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).lost, 7);
+    assert_eq!(listed(&state, &[2])[0].lost, 7);
+}
+
+#[test]
 fn merge_does_not_restart_the_age_of_its_rows() {
     let begin = Timestamp::from_seconds(1_700_000_000);
     let named =
