@@ -5,9 +5,11 @@
 //! * `recovered_blocks`: blocks and tombstones of the rebuilt catalog.
 //! * `block_chains`: selection of flushed blocks that may have been registered.
 //! * `finished_jobs`: selection of merged blocks without a record of the finished jobs.
+//! * `expired_times`: times of expired rows without a snapshot.
 //! * `log_range_index`: search of blocks by log range.
 
 pub(crate) mod block_chains;
+mod expired_times;
 pub(crate) mod finished_jobs;
 mod log_range_index;
 mod recovered_blocks;

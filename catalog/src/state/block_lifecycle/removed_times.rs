@@ -83,7 +83,8 @@ impl RemovedTimes {
         self.uncovered = Some(self.uncovered.map_or(times, |known| known.union(times)));
     }
 
-    fn add_tier(&mut self, tier: Tier, times: ProfileTimeRange) {
+    /// Adds times of rows of a tier.
+    pub(super) fn add_tier(&mut self, tier: Tier, times: ProfileTimeRange) {
         self.by_tier.entry(tier).and_modify(|known| *known = known.union(times)).or_insert(times);
     }
 

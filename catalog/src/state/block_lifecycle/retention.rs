@@ -125,11 +125,29 @@ impl Retention {
             known.add(block, ProfileTimeRange::from_span(span));
             self.purged.insert(span.tenant.clone(), known);
         }
+        self.limit_purged_tenants();
+    }
+
+    /// Joins the times of the tenants that sort first, while there are too many.
+    fn limit_purged_tenants(&mut self) {
         while self.purged.len() > MAX_PURGED_TENANTS
             && let Some(times) = self.purged.pop_first()
         {
             self.purged_of_others.add_all(&times);
         }
+    }
+
+    /// Records times of a tenant's rows that were removed from a tier.
+    pub(in crate::state) fn record_removed_times(
+        &mut self,
+        tenant: &TenantId,
+        tier: Tier,
+        times: ProfileTimeRange,
+    ) {
+        let mut known = self.purged.get(tenant).cloned().unwrap_or_default();
+        known.add_tier(tier, times);
+        self.purged.insert(tenant.clone(), known);
+        self.limit_purged_tenants();
     }
 
     /// Returns the times of a tenant's profiles that no tier holds any more, if a range overlaps them: rows

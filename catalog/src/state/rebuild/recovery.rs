@@ -27,6 +27,7 @@ impl CatalogState {
     /// Rebuilds the catalog from the remaining data.
     pub fn recover(input: RecoveryInput) -> Result<(Self, RecoveryFindings), CatalogRecoveryError> {
         let RecoveryInput { snapshot, blocks, reports, at, retained_since } = input;
+        let has_snapshot = snapshot.is_some();
         let mut state = snapshot.unwrap_or_else(|| Self::from_reports(&reports));
         state.now = state.now.max(at);
         // Blocks in the bucket name their own tenants.
@@ -38,6 +39,9 @@ impl CatalogState {
         let newest_token = blocks.iter().filter_map(|found| Some(found.job.as_ref()?.token)).max();
         let sources = BlockSources { bucket: blocks, reports: &reports, retained_since };
         state.recover_blocks(sources, &mut findings)?;
+        if !has_snapshot {
+            state.derive_expired_times();
+        }
         state.check_seals_known(&reports)?;
         state.recover_phases(&reports, &findings.new_shards);
         state.recover_fences(&reports);

@@ -4,6 +4,7 @@ mod history;
 mod jobs;
 mod model;
 
+use athanor_chassis::Tier;
 use athanor_cluster::placement::SlotTable;
 use proptest::collection::vec;
 
@@ -23,6 +24,32 @@ fn of_two_blocks_of_one_range_the_younger_is_taken() {
     assert_eq!(ids, [2, 3, 5]);
     assert_eq!((state.shards[&1].watermark, findings.gaps), (20, vec![]));
     assert_eq!(findings.skipped.iter().map(|block| block.number()).collect::<Vec<_>>(), [1, 4, 6]);
+}
+
+#[test]
+fn rebuild_without_a_snapshot_reads_expired_times_from_complete_tiers() {
+    let shard = || ShardReport { shard: 1, members: [7].into(), flushed: 10, ..ShardReport::default() };
+    let raw = BlockEntry { level: 3, is_covered: true, job: Some(7), ..super::block(10, 0, 10) };
+    let tiers = Tier::DOWNSAMPLED.iter().zip(11..);
+    let mut outputs: Vec<BlockEntry> =
+        tiers.map(|(tier, number)| super::jobs::downsampled(&raw, *tier, number)).collect();
+    let rebuilt = |outputs: &[BlockEntry]| {
+        let mut state = opened();
+        state.shards.get_mut(&1).unwrap().watermark = 10;
+        for output in outputs {
+            state.blocks.insert(output.id, output.clone());
+        }
+        state.derive_expired_times();
+        state.list_blocks(&TenantId::anonymous(), 0, 0).expired_until
+    };
+    assert_eq!(rebuilt(&[&outputs[..], &[raw.clone()]].concat()), BTreeMap::new());
+    let end = Tier::FiveMinutes.bucket_end(9);
+    assert_eq!(rebuilt(&outputs), [(Tier::Raw, end)].into(), "raw rows are gone");
+    let expired = outputs.remove(1);
+    assert_eq!(rebuilt(&outputs), [(Tier::Raw, end), (expired.tier, end)].into(), "two tiers lack rows");
+    let input = RecoveryInput { reports: vec![shard()], ..RecoveryInput::default() };
+    let (state, _) = CatalogState::recover(input).unwrap();
+    assert_eq!(state.list_blocks(&TenantId::anonymous(), 0, 0).expired_until, BTreeMap::new());
 }
 
 #[test]
