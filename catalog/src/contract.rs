@@ -146,6 +146,11 @@ pub trait Catalog: Send + Sync + 'static {
         self.propose_block(command).await
     }
 
+    /// Registers all remaining outputs of a job that fill recorded gaps, or none of them.
+    async fn reinstate_job(&self, outputs: Vec<BlockEntry>) -> Result<(), CatalogError> {
+        self.apply_command(CatalogCommand::ReinstateJob { outputs }).await
+    }
+
     /// Proposes a command that registers a block, and returns the watermark.
     async fn propose_block(&self, command: CatalogCommand) -> Result<u64, CatalogError> {
         match self.propose(command).await? {

@@ -162,6 +162,7 @@ impl CatalogState {
             Command::RegisterStagedBlock { block, tenants } => self.register_staged_block(block, tenants),
             Command::AdvanceWatermark { shard, to } => self.advance_watermark(shard, to),
             Command::ReinstateBlock { block } => self.reinstate_block(block),
+            Command::ReinstateJob { outputs } => self.reinstate_job(outputs),
             Command::ReinstateStagedBlock { block, tenants } => self.reinstate_staged_block(block, tenants),
             Command::CloseGap { shard, from, to } => self.close_gap(shard, from, to),
             Command::RecordDataLoss { loss } => self.record_data_loss(loss),

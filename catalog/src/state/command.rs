@@ -222,6 +222,12 @@ pub enum CatalogCommand {
         /// Expected number of staged tenants.
         tenants: u64,
     },
+    /// Registers all remaining outputs of a job in all tiers. Applied if each of them fills recorded gaps, or
+    /// lies in one that another output fills.
+    ReinstateJob {
+        /// Outputs that the catalog does not list.
+        outputs: Vec<BlockEntry>,
+    },
     /// Removes a range from a gap, because its data is past the retention.
     CloseGap {
         /// Id of the shard.

@@ -240,6 +240,40 @@ fn what_a_shard_calls_registered_and_nobody_knows_is_a_gap_until_its_blocks_are_
 }
 
 #[test]
+fn outputs_of_a_lost_job_are_reinstated_together_or_not_at_all() {
+    let mut state = opened();
+    register(&mut state, block(1, 0, 10));
+    state.apply(NOW, CatalogCommand::AdvanceWatermark { shard: 1, to: 40 });
+    let output = |number: u128, tier: Tier, to: u64| {
+        let is_covered = tier.is_raw();
+        BlockEntry { level: 3, tier, is_covered, job: Some(7), ..block(number, 20, to) }
+    };
+    let whole =
+        || vec![output(2, Tier::Raw, 30), output(3, Tier::FiveMinutes, 30), output(4, Tier::OneHour, 30)];
+    let recall =
+        |state: &mut CatalogState, outputs| state.apply(NOW, CatalogCommand::ReinstateJob { outputs });
+    // One of them reaches beyond the gap.
+    let before = state.clone();
+    let refused = recall(&mut state, [whole(), vec![output(5, Tier::OneDay, 45)]].concat());
+    assert!(matches!(refused, CommandResult::Refused(CommandError::NotInGap(_))), "{refused:?}");
+    let of_two_jobs = [whole(), vec![BlockEntry { job: Some(8), ..output(5, Tier::OneDay, 30) }]].concat();
+    let refused = recall(&mut state, of_two_jobs);
+    assert_eq!(refused, CommandResult::Refused(CommandError::NotOfJob(BlockId::from_number(5))));
+    assert_eq!(state, before);
+    assert_eq!(recall(&mut state, whole()), CommandResult::Changed(3));
+    assert_eq!(recall(&mut state, whole()), CommandResult::Changed(0), "a retry changes nothing");
+    assert_eq!(state.blocks().count(), 4);
+    // Another job with the same rows is refused as a whole.
+    let other = whole().into_iter().map(|block| BlockEntry {
+        id: BlockId::from_number(block.id.number() + 10),
+        job: Some(9),
+        ..block
+    });
+    assert!(matches!(recall(&mut state, other.collect()), CommandResult::Refused(_)));
+    assert_eq!(state.blocks().count(), 4);
+}
+
+#[test]
 fn damage_is_remembered_once_and_until_it_is_forgotten() {
     let mut state = opened();
     let at = |seconds| Timestamp::from_seconds(seconds);

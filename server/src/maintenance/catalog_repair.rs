@@ -108,8 +108,8 @@ impl CatalogRepair {
         };
         // Merged blocks come first: they hold the rows of their inputs, and the inputs' objects are garbage
         // collected.
-        for block in inventory.find_finished_jobs().remaining_outputs() {
-            self.reinstate(block).await?;
+        for outputs in inventory.find_finished_jobs().remaining_outputs() {
+            self.reinstate_job(outputs).await?;
         }
         let flushed = unlisted.in_gaps.into_iter().map(|found| found.block);
         let flushed: Vec<BlockEntry> = flushed.filter(|block| block.level == 0).collect();
@@ -192,6 +192,22 @@ impl CatalogRepair {
                 tracing::warn!(error, "skipped an invalid block in the bucket");
                 Ok(None)
             }
+        }
+    }
+
+    /// Registers the outputs of one job in all tiers, or none of them.
+    async fn reinstate_job(&self, outputs: Vec<BlockEntry>) -> Result<(), Status> {
+        let blocks: Vec<BlockId> = outputs.iter().map(|output| output.id).collect();
+        match self.catalog.reinstate_job(outputs).await {
+            Ok(()) => {
+                tracing::info!(?blocks, "reinstated the blocks of a job missing from the catalog");
+                Ok(())
+            }
+            Err(CatalogError::Refused(refused)) => {
+                tracing::warn!(?blocks, %refused, "failed to reinstate the blocks of a job");
+                Ok(())
+            }
+            Err(error) => Err(Status::from_error(&error)),
         }
     }
 

@@ -6,6 +6,7 @@ use athanor_chassis::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockEntry, BlockId, ShardLogRange};
+use crate::compaction::MAX_JOB_OUTPUTS;
 use crate::state::{
     CatalogState, CommandError, CommandOutcome, CommandResult, LimitedResource, PhaseTransition, ShardEntry,
     ShardId, ShardPhase,
@@ -190,6 +191,29 @@ impl CatalogState {
         }
         self.blocks.insert(id, block);
         Ok(CommandOutcome::Changed(CommandResult::Registered(watermark)))
+    }
+
+    /// Registers the outputs of one job, all or none. Otherwise a tier could hold rows twice or lack them.
+    pub(in crate::state) fn reinstate_job(
+        &mut self,
+        outputs: Vec<BlockEntry>,
+    ) -> Result<CommandOutcome, CommandError> {
+        if outputs.len() > MAX_JOB_OUTPUTS {
+            return Err(CommandError::TooManyOutputs { seen: outputs.len() });
+        }
+        let token = outputs.first().and_then(|output| output.job);
+        if let Some(output) = outputs.iter().find(|output| output.job.is_none() || output.job != token) {
+            return Err(CommandError::NotOfJob(output.id));
+        }
+        // The blocks are shared with the copy.
+        let mut reinstated = self.clone();
+        let mut count = 0;
+        for output in outputs {
+            let outcome = reinstated.reinstate_block(output)?;
+            count += usize::from(matches!(outcome, CommandOutcome::Changed(_)));
+        }
+        *self = reinstated;
+        Ok(CommandOutcome::from_count(count))
     }
 
     pub(in crate::state) fn close_gap(

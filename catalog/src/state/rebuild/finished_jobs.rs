@@ -377,14 +377,15 @@ impl FinishedJobs {
 
     /// Returns the outputs without the parts that later jobs took, the newest job first. Outputs without any
     /// part are left out.
-    pub fn remaining_outputs(&self) -> Vec<BlockEntry> {
-        let outputs = self.by_token.values().rev().flat_map(|job| &job.outputs);
-        let remaining = outputs.cloned().map(|mut output| {
+    pub fn remaining_outputs(&self) -> Vec<Vec<BlockEntry>> {
+        let remaining = |mut output: BlockEntry| {
             if let Some(taken) = self.taken.get(&output.id) {
                 output.tenants.retain(|span| !taken.contains_key(&span.tenant));
             }
-            output
-        });
-        remaining.filter(|output| !output.tenants.is_empty()).collect()
+            (!output.tenants.is_empty()).then_some(output)
+        };
+        let of_job = |job: &FinishedJob| job.outputs.iter().cloned().filter_map(remaining).collect();
+        let jobs = self.by_token.values().rev().map(of_job);
+        jobs.filter(|outputs: &Vec<BlockEntry>| !outputs.is_empty()).collect()
     }
 }
