@@ -26,7 +26,6 @@
 
 mod catalog_clock;
 mod client;
-mod clock_watch;
 mod compression;
 mod group_bootstrap;
 mod maintenance;

@@ -3,6 +3,8 @@
 //! Every voter purges its log and reads the clocks of the other voters. The leader also adds voters until
 //! there are enough, publishes the voters' addresses and uploads snapshots to the bucket.
 
+mod clock_watch;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
