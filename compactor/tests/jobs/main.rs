@@ -5,6 +5,7 @@ mod bad_input;
 mod claims;
 mod maintenance;
 mod merges;
+mod s3;
 mod test_catalog;
 mod tiers;
 mod world;

@@ -17,6 +17,7 @@ use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, M
 use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
+use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
 use futures::TryStreamExt;
 use object_store::memory::InMemory;
@@ -174,7 +175,7 @@ impl World {
         let meta = write_from_memory(&folder, &id.to_string(), Some(origin.clone()), parts).unwrap();
         for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
             let bytes = folder.read(file, 0, folder.length(file).unwrap() as usize).unwrap();
-            self.objects.put(&path(id, None, file), bytes.into()).await.unwrap();
+            self.store.create(&key(id, None, file), bytes).await.unwrap();
         }
         self.catalog.register_block(entry(id, &meta, &origin)).await.unwrap();
         id
@@ -230,8 +231,7 @@ impl World {
     async fn read_block(&self, entry: &BlockEntry) -> Vec<ListedRow> {
         let folder = Arc::new(MemoryFolder::default());
         for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
-            let path = path(entry.id, entry.folder_tenant(), file);
-            let bytes = self.objects.get(&path).await.unwrap().bytes().await.unwrap();
+            let bytes = self.store.get(&key(entry.id, entry.folder_tenant(), file)).await.unwrap();
             folder.create(file).unwrap().write_all(&bytes).unwrap();
         }
         let block = Arc::new(Block::open(folder).unwrap());
@@ -269,7 +269,13 @@ impl World {
     }
 }
 
-/// Returns the path of a block's object.
+/// Returns the key of a block's object.
+fn key(id: BlockId, tenant: Option<&TenantId>, file: &str) -> ObjectKey {
+    let owner = tenant.map_or(BlockOwner::Shared, |tenant| BlockOwner::Tenant(tenant.clone()));
+    ObjectKey::Block { owner, block: id.number(), file: FileName::new(file).unwrap() }
+}
+
+/// Returns the path of a block's object in memory.
 pub fn path(id: BlockId, tenant: Option<&TenantId>, file: &str) -> Path {
     let owner = tenant.map_or("_shared".to_owned(), ToString::to_string);
     Path::from(format!("blocks/{owner}/{id}/{file}"))
