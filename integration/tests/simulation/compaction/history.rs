@@ -1,22 +1,22 @@
 //! One history: profiles, flushed blocks, jobs, retention and time.
 
+mod workers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use athanor_block::{
-    Block, BlockFolder, BlockOrigin, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES,
-    write_from_memory,
+    BlockFolder, BlockOrigin, META_FILE, MemoryFolder, MemoryProfiles, PARQUET_FILES, write_from_memory,
 };
 use athanor_catalog::{
     BlockEntry, BlockId, Catalog, CatalogCommand, InMemoryCatalog, RetentionPolicy, TierRetention,
 };
 use athanor_chassis::time::clock::ManualClock;
-use athanor_chassis::{Clock, ComputePool, Random, TenantId, Tier, Timestamp};
+use athanor_chassis::{Clock, Random, TenantId, Tier, Timestamp};
 use athanor_cluster::NodeId;
-use athanor_compactor::{Compactor, CompactorConfig, CompactorDeps, JobOutcome, MemoryScratch};
-use athanor_integration::compactor::{CompactionOutcome, TestCompactor};
+use athanor_compactor::{Compactor, CompactorConfig, JobOutcome};
 use athanor_metastore::bucket_block_from_meta;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::source::MemorySource;
@@ -24,7 +24,9 @@ use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
 use athanor_storage::{StorageConfig, Store, StoreDeps};
 
+use super::block_cache::BlockCache;
 use super::queries::{Expectation, ExpectedProfile, compare_random_query};
+use super::stopped_workers::StoppedWorker;
 
 pub const SECOND: i64 = 1_000_000_000;
 pub const MINUTE: i64 = 60 * SECOND;
@@ -75,6 +77,9 @@ pub struct History {
     flushed: BTreeMap<ProfileKey, SentProfile>,
     /// Profiles that the downsampled tiers hold.
     covered: BTreeSet<ProfileKey>,
+    opened: BlockCache,
+    /// Workers that stopped in the middle of a job, and may continue.
+    stopped: Vec<StoppedWorker>,
     retention: RetentionPolicy,
     next_id: u128,
     written: Arc<AtomicU64>,
@@ -107,6 +112,8 @@ impl History {
             pending: vec![Vec::new(); SLOTS as usize],
             flushed: BTreeMap::new(),
             covered: BTreeSet::new(),
+            opened: BlockCache::default(),
+            stopped: Vec::new(),
             retention,
             next_id: 1,
             written: Arc::default(),
@@ -124,7 +131,7 @@ impl History {
 
     /// Does one random step.
     pub async fn step(&mut self) {
-        match self.draw(13) {
+        match self.draw(15) {
             0..=3 => {
                 for _ in 0..1 + self.draw(12) {
                     self.push();
@@ -145,6 +152,8 @@ impl History {
                 self.hand.advance(Duration::from_secs(3_600 * (1 + self.draw(30))));
             }
             11 => self.pass_days().await,
+            12 => self.stop_worker().await,
+            13 => self.continue_worker().await,
             _ => {
                 self.compact_all().await;
                 self.expire_blocks().await;
@@ -160,16 +169,6 @@ impl History {
             self.compact_all().await;
         }
         self.expire_blocks().await;
-    }
-
-    /// Runs jobs of the real planner until it has none. Copies are then merged before the raw rows of their first
-    /// copies expire.
-    async fn compact_all(&mut self) {
-        let mut rounds = 0;
-        while self.run_planned_jobs().await {
-            rounds += 1;
-            assert!(rounds < 1_000, "the planner does not come to an end");
-        }
     }
 
     /// Returns the time of a profile: mostly recent, at times late, at a window's end, or far away.
@@ -292,74 +291,6 @@ impl History {
         }
     }
 
-    fn compactor_deps(&self, catalog: Arc<dyn Catalog>) -> CompactorDeps {
-        CompactorDeps {
-            catalog,
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            random: self.random.split(),
-            compute: ComputePool::inline(),
-            scratch: Arc::new(MemoryScratch),
-            node: NODE,
-            cluster: CLUSTER,
-        }
-    }
-
-    /// Runs jobs of the real planner. Returns whether there may be more.
-    async fn run_planned_jobs(&mut self) -> bool {
-        let catalog = Arc::clone(&self.catalog) as Arc<dyn Catalog>;
-        let compactor = Compactor::new(CompactorConfig::default(), self.compactor_deps(catalog));
-        let mut has_more = true;
-        for _ in 0..1 + self.draw(8) {
-            match compactor.run_once().await.unwrap() {
-                JobOutcome::Finished => self.count("jobs of the planner"),
-                JobOutcome::Idle => {
-                    has_more = false;
-                    break;
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        self.record_outputs(&compactor).await;
-        has_more
-    }
-
-    async fn record_outputs(&mut self, compactor: &Compactor) {
-        if compactor.stats().duplicates > 0 {
-            self.count("duplicates dropped");
-        }
-        for block in self.catalog.blocks().await.unwrap() {
-            match (block.tier, block.level) {
-                (Tier::Raw, 1) => self.count("blocks of ten minutes"),
-                (Tier::Raw, 2) => self.count("blocks of an hour"),
-                (Tier::Raw, 3) => self.count("blocks of a day"),
-                (Tier::FiveMinutes, 3) => self.count("days of the tier of 5 minutes"),
-                (_, 4) => self.count("30 days of a coarse tier"),
-                _ => {}
-            }
-        }
-        self.record_covered().await;
-    }
-
-    async fn run_random_job(&mut self) {
-        let compactor = TestCompactor {
-            catalog: Arc::clone(&self.catalog) as Arc<dyn Catalog>,
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            random: self.random.split(),
-            cluster: format!("{CLUSTER:032x}"),
-            written: Arc::clone(&self.written),
-            gives_up_claims: self.draw(2) == 0,
-        };
-        for _ in 0..1 + self.draw(3) {
-            match compactor.compact_once().await.unwrap() {
-                CompactionOutcome::Replaced => self.count("random jobs"),
-                CompactionOutcome::Left => self.count("jobs that ended early"),
-                CompactionOutcome::Idle | CompactionOutcome::Late => {}
-            }
-        }
-    }
-
     /// Records the profiles in covered raw blocks, which the tiers hold as well.
     async fn record_covered(&mut self) {
         let listed = self.catalog.blocks().await.unwrap();
@@ -409,25 +340,13 @@ impl History {
     async fn listed_ids(&self, listed: &[BlockEntry]) -> BTreeSet<ProfileKey> {
         let mut ids = BTreeSet::new();
         for entry in listed {
-            let block = self.open_block(entry).await;
             for span in &entry.tenants {
                 let tenant = TENANTS.iter().position(|name| *name == span.tenant.as_str()).unwrap();
-                let part = block.tenant_block(span.tenant.as_str()).unwrap();
-                let rows = part.read_all_profiles().unwrap();
-                ids.extend(rows.into_iter().map(|row| (tenant, row.id)));
+                let part = self.opened.part_ids(&self.store, entry, &span.tenant).await;
+                ids.extend(part.iter().map(|id| (tenant, *id)));
             }
         }
         ids
-    }
-
-    async fn open_block(&self, entry: &BlockEntry) -> Arc<Block> {
-        let folder = MemoryFolder::default();
-        for file in PARQUET_FILES.into_iter().chain([META_FILE]) {
-            let key = object_key(entry.folder_tenant(), entry.id, file);
-            let bytes = self.store.get(&key).await.unwrap();
-            std::io::Write::write_all(&mut folder.create(file).unwrap(), &bytes).unwrap();
-        }
-        Arc::new(Block::open(Arc::new(folder)).unwrap())
     }
 
     /// Compares some random queries.
@@ -438,7 +357,7 @@ impl History {
             let listing = self.catalog.list_blocks(&name, i64::MIN, i64::MAX).await.unwrap();
             let mut blocks = Vec::new();
             for entry in &listing.blocks {
-                blocks.push((entry.clone(), self.open_block(entry).await));
+                blocks.push((entry.clone(), self.opened.open(&self.store, entry).await));
             }
             let raw: Vec<BlockEntry> =
                 listing.blocks.iter().filter(|block| block.tier.is_raw()).cloned().collect();
@@ -465,6 +384,10 @@ impl History {
     pub async fn end(mut self) -> BTreeMap<&'static str, u64> {
         self.flush_all().await;
         self.hand.advance(Duration::from_secs(2 * 86_400));
+        while !self.stopped.is_empty() {
+            self.continue_worker().await;
+        }
+        self.retry_parts().await;
         let catalog = Arc::clone(&self.catalog) as Arc<dyn Catalog>;
         let compactor = Compactor::new(CompactorConfig::default(), self.compactor_deps(catalog));
         let mut jobs = 0;
@@ -488,7 +411,8 @@ impl History {
     }
 }
 
-fn object_key(tenant: Option<&TenantId>, id: BlockId, file: &str) -> ObjectKey {
+/// Returns the key of a block's object.
+pub fn object_key(tenant: Option<&TenantId>, id: BlockId, file: &str) -> ObjectKey {
     let owner = tenant.map_or(BlockOwner::Shared, |tenant| BlockOwner::Tenant(tenant.clone()));
     ObjectKey::Block { owner, block: id.number(), file: FileName::new(file).unwrap() }
 }
