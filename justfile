@@ -50,6 +50,11 @@ mutant NAME:
 compaction-model COUNT='10000':
     ATHANOR_HISTORIES={{COUNT}} cargo test --locked --package athanor-integration --test simulation plain_lists_whatever -- --nocapture
 
+# Writes a backlog of BYTES and merges it with the role compactor in a cgroup of 256 MiB
+compaction-backlog BYTES='20000000000':
+    cargo build --release --locked --package athanor-cli
+    cargo run --release --locked --package athanor-integration --example compaction_backlog -- --bytes {{BYTES}}
+
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':
     ./fuzz/run {{SECONDS}} {{TARGET}}
