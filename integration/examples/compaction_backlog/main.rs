@@ -21,11 +21,11 @@ mod compactor_process;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use athanor_catalog::{BlockEntry, Catalog, CompactionStatus};
-use athanor_chassis::LimitOverrides;
 use athanor_chassis::config::ConfigSources;
+use athanor_chassis::{Clock, LimitOverrides};
 use athanor_server::{NodeDeps, ServerConfig, ServerNode};
 
 use backlog::{BacklogTotals, write_backlog};
@@ -75,7 +75,7 @@ fn settings(folder: &Path, role: &str, first_port: u16) -> String {
 }
 
 /// Starts the metastore in this process.
-async fn start_metastore(folder: &Path) -> ServerNode {
+async fn start_metastore(folder: &Path, clock: &Clock) -> ServerNode {
     let file = folder.join("metastore.yaml");
     std::fs::write(&file, settings(folder, "metastore", FIRST_PORT)).unwrap();
     let config = ConfigSources::default().with_file(&file).unwrap().load::<ServerConfig>().unwrap().value;
@@ -83,17 +83,17 @@ async fn start_metastore(folder: &Path) -> ServerNode {
     let overrides = LimitOverrides::new(config.limits.clone());
     let node = ServerNode::start(&config, system, overrides, Arc::from("")).await.unwrap();
     while node.roles().ready().is_err() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        clock.sleep(Duration::from_millis(100)).await;
     }
     node
 }
 
 /// Waits until no job waits or runs.
-async fn wait_until_merged(catalog: &dyn Catalog, process: &mut CompactorProcess) {
-    let started = Instant::now();
+async fn wait_until_merged(catalog: &dyn Catalog, process: &mut CompactorProcess, clock: &Clock) {
+    let started = clock.monotonic();
     let mut idle_reads = 0;
     while idle_reads < IDLE_READS {
-        tokio::time::sleep(STATUS_INTERVAL).await;
+        clock.sleep(STATUS_INTERVAL).await;
         process.check_running();
         let status = catalog.compaction_status().await.unwrap();
         let CompactionStatus { waiting_jobs, claims, blocks_by_level, failures, .. } = &status;
@@ -102,7 +102,7 @@ async fn wait_until_merged(catalog: &dyn Catalog, process: &mut CompactorProcess
         idle_reads = if is_idle { idle_reads + 1 } else { 0 };
         println!(
             "{:>6} s: {waiting_jobs} jobs wait, blocks by level {blocks_by_level:?}",
-            started.elapsed().as_secs()
+            clock.monotonic().saturating_sub(started).as_secs()
         );
     }
 }
@@ -133,20 +133,26 @@ fn main() {
     let folder = argument("--folder").map_or_else(|| temporary.path().to_owned(), PathBuf::from);
     std::fs::create_dir_all(folder.join("bucket")).unwrap();
     std::fs::write(folder.join("secret"), format!("{CLUSTER_ID:032x}\n")).unwrap();
+    let clock = Clock::system();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let node = start_metastore(&folder).await;
+        let node = start_metastore(&folder, &clock).await;
         let catalog = Arc::clone(&node.roles().catalog);
-        let started = Instant::now();
+        let started = clock.monotonic();
         let written = write_backlog(&*catalog, &folder.join("bucket"), bytes).await;
-        println!("wrote {} blocks, {} bytes in {:?}", written.blocks, written.bytes, started.elapsed());
+        println!(
+            "wrote {} blocks, {} bytes in {:?}",
+            written.blocks,
+            written.bytes,
+            clock.monotonic().saturating_sub(started)
+        );
         let config = folder.join("compactor.yaml");
         std::fs::write(&config, settings(&folder, "compactor", FIRST_PORT + 10)).unwrap();
-        let started = Instant::now();
+        let started = clock.monotonic();
         let mut process =
             CompactorProcess::start(&config, FIRST_PORT + 10, &MemoryLimit::create(memory_bytes));
-        wait_until_merged(&*catalog, &mut process).await;
-        println!("merged in {:?}", started.elapsed());
+        wait_until_merged(&*catalog, &mut process, &clock).await;
+        println!("merged in {:?}", clock.monotonic().saturating_sub(started));
         let listed = catalog.blocks().await.unwrap();
         report(&written, &listed, &process);
         drop(process);

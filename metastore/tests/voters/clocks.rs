@@ -18,18 +18,19 @@ fn idle_catalog_is_stamped_every_hour() {
         town.client(1).propose(change(1)).await.unwrap();
         let begin = town.metastore(1).newest_command_time();
         town.clocks[&1].jump_wall_time((HOUR * 2).as_nanos() as i64);
-        let token = CancellationToken::new();
-        let watching = tokio::spawn(town.metastore(1).watch_clock(token.clone()));
+        let watching = town.metastore(1).watch_clock(CancellationToken::new());
         let stamped = async {
             while town.metastore(1).newest_command_time().since(begin) < HOUR {
                 town.clock.sleep(Duration::from_secs(60)).await;
             }
         };
-        town.clock.timeout(HOUR * 2, stamped).await.expect("the idle catalog is stamped");
+        let stamped = async { town.clock.timeout(HOUR * 2, stamped).await.expect("it is stamped") };
+        tokio::select! {
+            () = watching => panic!("the watch ended"),
+            () = stamped => {}
+        }
         let ahead_seconds = town.metastore(1).clock_ahead_seconds().unwrap();
         assert!((1..3600).contains(&ahead_seconds), "{ahead_seconds}");
-        token.cancel();
-        watching.await.unwrap();
     });
 }
 

@@ -42,7 +42,7 @@ fn rebuild_without_a_snapshot_reads_expired_times_from_complete_tiers() {
         state.derive_expired_times();
         state.list_blocks(&TenantId::anonymous(), 0, 0).expired_until
     };
-    assert_eq!(rebuilt(&[&outputs[..], &[raw.clone()]].concat()), BTreeMap::new());
+    assert_eq!(rebuilt(&[&outputs[..], std::slice::from_ref(&raw)].concat()), BTreeMap::new());
     let end = Tier::FiveMinutes.bucket_end(9);
     assert_eq!(rebuilt(&outputs), [(Tier::Raw, end)].into(), "raw rows are gone");
     let expired = outputs.remove(1);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use athanor_block::{Block, BlockFolder, META_FILE, MemoryFolder, PARQUET_FILES};
-use athanor_catalog::{BlockEntry, BlockId};
+use athanor_catalog::{BlockEntry, BlockId, PartId};
 use athanor_chassis::TenantId;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_storage::Store;
@@ -12,11 +12,14 @@ use parking_lot::Mutex;
 
 use super::history::object_key;
 
+/// Ids of the records in a part.
+type PartIds = Arc<BTreeSet<ContentHash>>;
+
 /// Cache of opened blocks, and of the record ids in their parts.
 #[derive(Default)]
 pub struct BlockCache {
     blocks: Mutex<BTreeMap<BlockId, Arc<Block>>>,
-    ids: Mutex<BTreeMap<(BlockId, TenantId), Arc<BTreeSet<ContentHash>>>>,
+    ids: Mutex<BTreeMap<PartId, PartIds>>,
 }
 
 impl BlockCache {
@@ -37,19 +40,14 @@ impl BlockCache {
     }
 
     /// Returns the ids of a tenant's records in a block.
-    pub async fn part_ids(
-        &self,
-        store: &Store,
-        entry: &BlockEntry,
-        tenant: &TenantId,
-    ) -> Arc<BTreeSet<ContentHash>> {
-        let key = (entry.id, tenant.clone());
+    pub async fn part_ids(&self, store: &Store, entry: &BlockEntry, tenant: &TenantId) -> PartIds {
+        let key = PartId { block: entry.id, tenant: tenant.clone() };
         if let Some(ids) = self.ids.lock().get(&key) {
             return Arc::clone(ids);
         }
         let block = self.open(store, entry).await;
         let rows = block.tenant_block(tenant.as_str()).unwrap().read_all_profiles().unwrap();
-        let ids: Arc<BTreeSet<ContentHash>> = Arc::new(rows.into_iter().map(|row| row.id).collect());
+        let ids: PartIds = Arc::new(rows.into_iter().map(|row| row.id).collect());
         self.ids.lock().insert(key, Arc::clone(&ids));
         ids
     }
