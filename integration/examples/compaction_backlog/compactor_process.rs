@@ -59,6 +59,8 @@ impl CompactorProcess {
         let script = format!("{} && exec \"$0\" serve --config \"$1\"", limit.enter_command());
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg(athanor_binary()).arg(config);
+        // The variable would be taken for a setting.
+        command.env_remove("ATHANOR_BINARY");
         Self { child: command.spawn().unwrap(), http_port, limit: limit.clone() }
     }
 
