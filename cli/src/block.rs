@@ -85,7 +85,7 @@ fn bytes_per_sample(meta: &BlockMeta) -> f64 {
 fn made(out: &Path, meta: &BlockMeta, inputs: Value, output: &ConsoleOutput) -> Result<(), Status> {
     let samples = meta.samples();
     let bytes = meta.bytes();
-    let profiles: u64 = meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum();
+    let profiles = show::profiles(meta);
     output.print_json_or_text(
         || {
             json!({ "out": out.display().to_string(), "id": meta.id, "profiles": profiles, "samples": samples,

@@ -22,7 +22,7 @@ use athanor_profile::call_tree::tree::Tree;
 use bytes::Bytes;
 
 use crate::QueryContext;
-use crate::api::merge::TREE_NODE_BYTES;
+use crate::api::merge::{TREE_NODE_BYTES, check_magnitude, check_sums_of_both};
 use crate::api::render::{diff_to_json, tree_to_json};
 use crate::config::DECODED_SIZE_FACTOR;
 use crate::execute::executor::QueryExecutor;
@@ -193,6 +193,7 @@ impl AdhocProfileService {
             let (before, after) = self.executor.compute_on_pool(reader, trees).await?;
             self.executor
                 .reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * EMBEDDED_BAR_BYTES)?;
+            check_sums_of_both(&before, &after)?;
             let json = self.executor.compute_on_pool(reader, move || {
                 let mut diff = DiffTree::from_trees(&before, &after);
                 diff.truncate(nodes.asked, nodes.most);
@@ -351,6 +352,7 @@ impl AdhocProfileService {
             tree
         });
         let tree = tree.await?;
+        check_magnitude(tree.magnitude(), "the values of the profile")?;
         self.executor.reserve_memory(reader, tree.nodes().len() * EMBEDDED_BAR_BYTES)?;
         let json = text(self.executor.compute_on_pool(reader, move || tree_to_json(&tree, &value)).await?);
         Ok(RenderedGraph { profile_type, profile_types: of.names(), json })

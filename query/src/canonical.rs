@@ -17,7 +17,7 @@ use athanor_profile::encoding::hash::{self, ContentHash};
 
 use crate::request::profile_filter::TimeRange;
 use crate::request::profile_query::{
-    GroupedTreesQuery, HeatmapQuery, ProfileQuery, QueryKind, TimeGrid, TimeSeriesQuery,
+    GroupedTreesQuery, HeatmapQuery, ProfileQuery, ProfileQueryError, QueryKind, TimeGrid, TimeSeriesQuery,
 };
 use crate::result::heatmap;
 use crate::result::partial::{PartialResult, TimeSeriesPoint, TimeSeriesPoints};
@@ -67,7 +67,7 @@ impl ProfileQuery {
                 sort(group_by);
                 None
             }
-            QueryKind::Series(names) => {
+            QueryKind::Series(names) | QueryKind::Counts(names) => {
                 sort(names);
                 None
             }
@@ -85,15 +85,15 @@ impl CanonicalQuery {
     }
 
     /// Converts the result to the one that was requested.
-    pub fn remap_result(&self, partial: PartialResult) -> PartialResult {
-        let Some(moved) = self.moved else { return partial };
-        match partial {
+    pub fn remap_result(&self, partial: PartialResult) -> Result<PartialResult, ProfileQueryError> {
+        let Some(moved) = self.moved else { return Ok(partial) };
+        Ok(match partial {
             PartialResult::Points(series) => PartialResult::Points(shift_points(series, moved)),
             PartialResult::Heat(series) => {
-                PartialResult::Heat(heatmap::shift_columns(series, |column| moved.place(column)))
+                PartialResult::Heat(heatmap::shift_columns(series, |column| moved.place(column))?)
             }
             other => other,
-        }
+        })
     }
 }
 
@@ -220,13 +220,13 @@ mod tests {
                 }
                 let asked = run(&ask, &source).unwrap();
                 let canonical = ask.to_canonical(first, last).unwrap();
-                let seen = canonical.remap_result(run(&canonical.ask, &source).unwrap());
+                let seen = canonical.remap_result(run(&canonical.ask, &source).unwrap()).unwrap();
                 prop_assert_eq!(shown(&seen), shown(&asked));
                 // As it is kept.
                 let kept = run(&canonical.ask, &source).unwrap().pack().unwrap();
                 let bytes: Vec<u8> = kept.flatten().collect();
                 let read = PartialResult::unpack(&bytes, &canonical.ask).unwrap();
-                prop_assert_eq!(shown(&canonical.remap_result(read)), shown(&asked));
+                prop_assert_eq!(shown(&canonical.remap_result(read).unwrap()), shown(&asked));
             }
         }
     }

@@ -50,9 +50,13 @@ pub use result::partial::{
 };
 pub use result::partial_merger::{BudgetedPartial, PartialMerger};
 pub use result::partial_origin::{PartialOrigin, PartialOriginCounts};
+pub use result::profile_count::{ProfileCount, ProfileCounts};
 pub use result::profile_list::{ProfileList, ProfileListEntry};
 pub use result::query_cost::{QueryCost, SourceCost};
-pub use run::{DedupSource, MatchedProfiles, run, run_all, run_matched, series_labels};
+pub use run::dedup_source::{DedupSource, run_all};
+pub use run::labels::series_labels;
+pub use run::matched_profiles::MatchedProfiles;
+pub use run::{run, run_matched};
 pub use tier_plan::{RowTimes, TierPlan, TierPlanInput};
 pub use wire::{
     MAX_CHUNK_BYTES, MAX_ENCODED_PARTIAL_BYTES, MAX_ENCODED_QUERY_BYTES, PartialChunkBuffer, PartialChunks,

@@ -6,6 +6,8 @@
 //! - `merged_profile`: merged stacks, truncated once after all merges.
 //! - `memory_size`: approximate memory of the parts of results.
 //! - `profile_list`, `heatmap`, `query_cost`: single profiles, values over time, and cost estimates.
+//! - `profile_count`: numbers of profiles, for averages.
+//! - `sum_check`: sums past 63 bits are errors.
 //!
 //! Merging is associative and commutative, and truncates nothing.
 
@@ -15,5 +17,7 @@ pub(crate) mod merged_profile;
 pub(crate) mod partial;
 pub(crate) mod partial_merger;
 pub(crate) mod partial_origin;
+pub(crate) mod profile_count;
 pub(crate) mod profile_list;
 pub(crate) mod query_cost;
+pub(crate) mod sum_check;

@@ -9,8 +9,8 @@ use athanor_profile::store_interface::source::{
 };
 use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
 use athanor_query::{
-    DedupSource, ExcludedIds, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileListQuery, ProfileQuery,
-    QueryKind, SourceId, StackFilter, TimeGrid, TimeSeriesPoint, TimeSeriesQuery, run, run_all,
+    DedupSource, ExcludedIds, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileCount, ProfileListQuery,
+    ProfileQuery, QueryKind, SourceId, StackFilter, TimeGrid, TimeSeriesPoint, TimeSeriesQuery, run, run_all,
 };
 
 /// Buckets in memory, with the counts of each row.
@@ -97,6 +97,11 @@ fn mean_over_raw_rows_and_buckets_divides_by_all_profiles() {
     let merged = point(run_all(&ask(means()), sources).unwrap());
     assert_eq!((merged.sum, merged.profile_count(), merged.has_exact_count()), (50, 12, true));
     assert!((merged.mean() - 50.0 / 12.0).abs() < 1e-9);
+    let PartialResult::Counts(counts) = run_all(&ask(QueryKind::Counts(Vec::new())), sources).unwrap() else {
+        panic!("no counts");
+    };
+    let totals: Vec<u64> = counts.values().map(ProfileCount::total).collect();
+    assert_eq!(totals, [merged.profile_count()]);
 }
 
 #[test]
@@ -105,6 +110,13 @@ fn split_profiles_count_once_and_the_count_is_marked_inexact() {
     let both = run(&ask(means()), &buckets(&rows)).unwrap();
     assert!(!both.has_exact_counts());
     assert_eq!(point(both).profile_count(), 5);
+    let counts = |rows| match run(&ask(QueryKind::Counts(vec!["pod".to_owned()])), &buckets(rows)).unwrap() {
+        PartialResult::Counts(counts) => {
+            counts.values().map(|count| (count.total(), count.is_exact())).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(counts(&rows), [(5, true), (5, false)]);
     // The rows of one series are records of different profiles.
     let rest = run(&ask(means()), &buckets(&rows[1..])).unwrap();
     assert_eq!(point(rest).profile_count(), 5);

@@ -170,7 +170,7 @@ impl BlockQueryRunner {
             let bytes = packed.verified_bytes().ok_or_else(changed)?;
             let partial =
                 PartialResult::unpack(bytes, &canonical.ask).map_err(|error| Status::from_error(&error))?;
-            Ok(canonical.remap_result(partial))
+            canonical.remap_result(partial).map_err(|error| Status::from_error(&error))
         };
         let done = self.blocks.compute.for_tenant(tenant).run_as(CpuActivity::Query, job).await;
         done.map_err(|error| Status::from_error(&error))?
@@ -190,7 +190,7 @@ impl BlockQueryRunner {
         let canonical = Arc::clone(canonical);
         let compute = self.blocks.compute.for_tenant(tenant);
         let moved = compute.run_as(CpuActivity::Query, move || canonical.remap_result(partial)).await;
-        moved.map_err(|error| Status::from_error(&error))
+        moved.map_err(|error| Status::from_error(&error))?.map_err(|error| Status::from_error(&error))
     }
 }
 

@@ -281,7 +281,11 @@ impl BlockRead {
             })?;
             let mut extents = FileRanges::new();
             if !picked.row_indexes().is_empty() {
-                let RequiredData { totals, rows: each, groups, requests, .. } = needs;
+                let RequiredData { totals, groups, requests, .. } = needs;
+                // Stored sums may have wrapped, or would wrap when they are added up.
+                let reads_rows =
+                    needs.profile_totals && !picked.sums_fit(&part.source).map_err(BlockError::Held)?;
+                let each = needs.rows || reads_rows;
                 extents = part
                     .source
                     .bytes_of_rows(picked.row_indexes(), RowProjection { totals, groups, each, requests })?;
@@ -365,7 +369,7 @@ pub(crate) mod tests {
     use athanor_chassis::{ByteSize, Clock, Random};
     use athanor_profile::store_interface::source::MemorySource;
     use athanor_profile::{Labels, Profile, ProfileSource, ValueType, encoding::hash};
-    use athanor_query::{QueryKind, StackFilter};
+    use athanor_query::{FrameFilter, FramePatterns, PartialResult, QueryKind, StackFilter, run_matched};
     use athanor_storage::path::{BlockOwner, FileName, ObjectKey};
     use athanor_storage::{StorageConfig as Bucket, StoreDeps};
 
@@ -411,9 +415,16 @@ pub(crate) mod tests {
     }
 
     async fn stored(room: ByteSize) -> (Arc<BlockReader>, BlockId, u64) {
+        stored_parts(room, &[("large", held(300)), ("small", held(2))]).await
+    }
+
+    async fn stored_parts(
+        room: ByteSize,
+        parts: &[(&str, MemorySource)],
+    ) -> (Arc<BlockReader>, BlockId, u64) {
         let store = bucket();
         let id = BlockId::from_number(7);
-        let bytes = put(&store, id, &[("large", held(300)), ("small", held(2))]).await;
+        let bytes = put(&store, id, parts).await;
         let config = StoreGatewayConfig {
             max_inflight_block_bytes: room,
             block_cache_bytes: ByteSize::mib(64),
@@ -462,6 +473,39 @@ pub(crate) mod tests {
         }
         let held = held_of(&blocks, block, "large");
         assert!(held > all / 2 && held < all + 200_000, "{held} {all}");
+    }
+
+    #[tokio::test]
+    async fn rows_are_fetched_if_stored_sums_may_wrap() {
+        let mut source = MemorySource::default();
+        for (id, stacks) in [(1, ["f", "g"]), (2, ["f", "h"])] {
+            let mut profile = Profile::default();
+            profile.header.types = vec![ValueType::new("cpu", "nanoseconds")];
+            for (stack, value) in stacks.into_iter().zip([i64::MAX, 7]) {
+                let stack = profile.dictionary.intern_named_stack([stack].into_iter());
+                profile.samples.push(stack, 0, &[value]);
+            }
+            source.add(&Labels::default(), &profile, id << 64);
+        }
+        let (blocks, block, _) = stored_parts(ByteSize::mib(64), &[("a", source)]).await;
+        let run = async |names: &[&str]| {
+            let included = FramePatterns {
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                regexes: Vec::new(),
+            };
+            let frames = FrameFilter::new(included, FramePatterns::default()).unwrap();
+            let what = QueryKind::Tree(StackFilter { frames, ..StackFilter::default() });
+            let opened = open(&blocks, block, "a", &what, true).await;
+            let ask = ProfileQuery { what, ..ProfileQuery::default() };
+            run_matched(&ask, &opened.part.source, &opened.picked)
+        };
+        match run(&["h"]).await {
+            Ok(PartialResult::Tree(tree)) => assert_eq!(tree.total(), 7),
+            other => panic!("{other:?}"),
+        }
+        for names in [&["f"][..], &[]] {
+            assert!(matches!(run(names).await, Err(ProfileQueryError::SumTooLarge { .. })));
+        }
     }
 
     #[tokio::test]

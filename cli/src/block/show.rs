@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use athanor_block::{BlockMeta, ProfileSeries};
+use athanor_block::{BlockMeta, ProfileSeries, TenantMeta};
 use athanor_chassis::Status;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const MAX_SERIES_SHOWN: usize = 20;
 
 fn summary(path: &Path, meta: &BlockMeta) -> Value {
     json!({
-        "folder": path.display().to_string(), "id": meta.id, "format": meta.format, "tenants": meta.tenants.len(),
+        "folder": path.display().to_string(), "id": meta.id, "format": meta.format, "tier": meta.tier().name(), "tenants": meta.tenants.len(),
         "profiles": profiles(meta), "samples": meta.samples(), "bytes": meta.bytes(),
         "bytes_per_sample": super::bytes_per_sample(meta),
         "min_time": meta.tenants.iter().map(|tenant| tenant.min_time).min(),
@@ -25,8 +25,9 @@ fn summary(path: &Path, meta: &BlockMeta) -> Value {
     })
 }
 
-fn profiles(meta: &BlockMeta) -> u64 {
-    meta.tenants.iter().map(|tenant| u64::from(tenant.profiles.1)).sum()
+/// Returns the number of profiles in a block. A row of a downsampled tier adds up several.
+pub(super) fn profiles(meta: &BlockMeta) -> u64 {
+    meta.tenants.iter().map(TenantMeta::profile_count).sum()
 }
 
 /// Lists blocks with one line each.
@@ -36,15 +37,16 @@ pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), S
         || blocks.iter().map(|(path, block)| summary(path, block.meta())).collect(),
         || {
             let head = format!(
-                "{:>7} {:>9} {:>11} {:>12} {:>8}  {:<24}  {:<24}  folder",
-                "tenants", "profiles", "samples", "bytes", "/sample", "from", "to"
+                "{:>4} {:>7} {:>9} {:>11} {:>12} {:>8}  {:<24}  {:<24}  folder",
+                "tier", "tenants", "profiles", "samples", "bytes", "/sample", "from", "to"
             );
             let mut text = output.format_bold(&head) + "\n";
             for (path, block) in &blocks {
                 let meta = block.meta();
-                let times = |pick: fn(&athanor_block::TenantMeta) -> i64| meta.tenants.iter().map(pick);
+                let times = |pick: fn(&TenantMeta) -> i64| meta.tenants.iter().map(pick);
                 let from = times(|tenant| tenant.min_time).min().map(format_rfc3339).unwrap_or_default();
                 let to = times(|tenant| tenant.max_time).max().map(format_rfc3339).unwrap_or_default();
+                let tier = meta.tier().name();
                 let tenants = meta.tenants.len();
                 let profiles = profiles(meta);
                 let samples = meta.samples();
@@ -53,7 +55,7 @@ pub(super) fn list(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), S
                 // Writing to a string cannot fail, here and below.
                 let _ = writeln!(
                     text,
-                    "{tenants:>7} {profiles:>9} {samples:>11} {bytes:>12} {each:>8.2}  {from:<24}  {to:<24}  {}",
+                    "{tier:>4} {tenants:>7} {profiles:>9} {samples:>11} {bytes:>12} {each:>8.2}  {from:<24}  {to:<24}  {}",
                     path.display()
                 );
             }
@@ -89,13 +91,13 @@ pub(super) fn show_block(path: &Path, output: &ConsoleOutput) -> Result<(), Stat
     )
 }
 
-fn tenant_json(tenant: &athanor_block::TenantMeta, series: &[ProfileSeries]) -> Value {
+fn tenant_json(tenant: &TenantMeta, series: &[ProfileSeries]) -> Value {
     let series = series
         .iter()
         .map(|one| json!({ "labels": labels_json(one.labels()), "type": type_name(&one.value_type) }));
     json!({
         "tenant": tenant.tenant, "min_time": tenant.min_time, "max_time": tenant.max_time,
-        "profiles": tenant.profiles.1, "samples": tenant.samples, "stacks": tenant.stacks,
+        "profiles": tenant.profile_count(), "rows": tenant.profiles.1, "samples": tenant.samples, "stacks": tenant.stacks,
         "functions": tenant.functions.1, "series": series.collect::<Vec<_>>(),
     })
 }
@@ -110,7 +112,7 @@ fn text(
     let profiles = profiles(meta);
     let samples = meta.samples();
     let bytes = meta.bytes();
-    let _ = writeln!(text, "block {}, format {}", meta.id, meta.format);
+    let _ = writeln!(text, "block {}, format {}, tier {}", meta.id, meta.format, meta.tier().name());
     let each = super::bytes_per_sample(meta);
     let _ =
         writeln!(text, "{profiles} profiles, {samples} samples, {bytes} bytes, {each:.2} bytes per sample\n");
@@ -129,7 +131,7 @@ fn text(
         let from = format_rfc3339(tenant.min_time);
         let to = format_rfc3339(tenant.max_time);
         let _ = writeln!(text, "{from} ({}) to {to} ({})", tenant.min_time, tenant.max_time);
-        let profiles = tenant.profiles.1;
+        let profiles = tenant.profile_count();
         let stacks = tenant.stacks;
         let functions = tenant.functions.1;
         let count = series.len();

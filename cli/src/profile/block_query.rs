@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_block::{Block, BlockError, ProfileRow, ProfileSeries, TenantBlock};
 use athanor_chassis::ComputePool;
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
+use athanor_profile::call_tree::tree::MAX_MAGNITUDE;
 use athanor_profile::labeling::normalize::displayable_range;
 use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
 use athanor_query::ProfileFilter;
@@ -38,6 +39,12 @@ pub enum BlockQueryError {
         /// Types that exist, as text.
         known: String,
     },
+    /// Error for values of one type that do not add up.
+    #[error(
+        "sum of the values of type {0} does not fit in 63 bits, the limit is {max}; select fewer series or a shorter time range",
+        max = i64::MAX
+    )]
+    SumTooLarge(String),
     /// Error for a time range without profiles.
     #[error("no profile in the time range; {}", suggestion(*.known))]
     NoProfile {
@@ -60,6 +67,7 @@ impl ErrorCodeExt for BlockQueryError {
     fn code(&self) -> ErrorCode {
         match self {
             BlockQueryError::Block(error) => error.code(),
+            BlockQueryError::SumTooLarge(_) => ErrorCode::Invalid,
             BlockQueryError::NoSeries { .. }
             | BlockQueryError::NoType { .. }
             | BlockQueryError::NoProfile { .. } => ErrorCode::NotFound,
@@ -92,13 +100,20 @@ pub fn query_block(
     };
     let in_time = query.time.contains(part.meta.min_time) && query.time.contains(part.meta.max_time);
     let whole = in_time && is_distinct;
+    let sums = part.read_profile_totals()?;
     let mut totals = Vec::with_capacity(columns.len());
-    for of_type in columns.values() {
+    for (value_type, of_type) in &columns {
+        let in_range = |row: &ProfileRow| of_type.contains(&row.series) && query.time.contains(row.time);
+        let rows = profiles.iter().zip(&sums).filter(|(row, _)| in_range(row));
+        // The values of a profile may have wrapped if their sum is negative.
+        let magnitude: u128 = rows.map(|(_, sum)| u128::from(*sum as u64)).sum();
+        if magnitude > u128::from(MAX_MAGNITUDE) {
+            return Err(BlockQueryError::SumTooLarge(format!("{}/{}", value_type.kind, value_type.unit)));
+        }
         totals.push(if whole {
             part.sum_rollup(|series| of_type.contains(&series))?
         } else {
-            let in_time = |row: &ProfileRow| of_type.contains(&row.series) && query.time.contains(row.time);
-            part.sum_by_stack(&once(&in_time), compute)?
+            part.sum_by_stack(&once(&in_range), compute)?
         });
     }
     let mut timestamps: BTreeMap<u32, Vec<i64>> = BTreeMap::new();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use athanor_block::{Block, LocalFolder, META_FILE};
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Status, TenantId, Timestamp};
 use athanor_profile::analysis::merge::ProfileMerger;
+use athanor_profile::call_tree::tree::MAX_MAGNITUDE;
 use athanor_profile::data_model::dropped_counts::DropReason;
 use athanor_profile::formats::format::{InputFormat, SUPPORTED_FORMATS};
 use athanor_profile::formats::pprof::{self, DecodeLimits};
@@ -211,6 +212,9 @@ pub fn merge_files(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Result<P
             harmless(&dropped_types.join(", "))
         );
     }
+    if whole.has_wrapped() {
+        return Err(sum_error("the files"));
+    }
     Ok(whole.finish())
 }
 
@@ -236,7 +240,20 @@ pub fn merge_for_view(files: &[PathBuf], picked: &ProfileSelectionArgs) -> Resul
         eprintln!("athanor: {bad}");
     }
     let value = select_value(&files[0], &profile, picked)?;
+    check_sums(&profile, value)?;
     Ok((profile, value))
+}
+
+/// Checks that the values of one type add up.
+pub fn check_sums(profile: &Profile, value: usize) -> Result<(), Status> {
+    if profile.magnitude(value) > MAX_MAGNITUDE { Err(sum_error("the profile")) } else { Ok(()) }
+}
+
+fn sum_error(origin: &str) -> Status {
+    let message = format!(
+        "sum of the values of {origin} does not fit in 63 bits, the limit is {MAX_MAGNITUDE}; merge fewer files or select fewer profiles"
+    );
+    Status::new(ErrorCode::Invalid, message)
 }
 
 /// Like [`merge_for_view`], for the common arguments.

@@ -82,6 +82,16 @@ pub struct TenantRows {
     shape: Mutex<Option<Arc<TreeShape>>>,
     /// Cached sums of queries. Shared, so that queries add up without the lock of the rows.
     sums: Arc<SumCache>,
+    /// Bound of sums over the first profiles, as of the last query.
+    magnitude: Mutex<RowMagnitude>,
+}
+
+/// Sum of the absolute values of the first profiles of a tenant, saturated.
+#[derive(Clone, Copy, Debug, Default)]
+struct RowMagnitude {
+    /// Number of summed profiles.
+    profiles: usize,
+    sum: u64,
 }
 
 /// Place of a profile's packed rows.
@@ -408,6 +418,25 @@ impl ProfileSource for HeadSnapshot {
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         Ok(self.rows.read().profiles[..self.profiles].into())
+    }
+    /// Returns the bound of all profiles. Each profile is read once, by the first query after it.
+    fn max_sum(&self, _picked: &[u32]) -> Result<Option<u64>, SourceError> {
+        let mut magnitude = *self.rows.read().magnitude.lock();
+        while magnitude.profiles < self.profiles {
+            self.go_on()?;
+            let rows = self.rows.read();
+            let walked = rows::for_each_row(rows.packed(magnitude.profiles as u32), |row| {
+                magnitude.sum = magnitude.sum.saturating_add(row.value.unsigned_abs());
+            });
+            walked.map_err(|error| damaged(&error))?;
+            magnitude.profiles += 1;
+        }
+        let rows = self.rows.read();
+        let mut known = rows.magnitude.lock();
+        if known.profiles < magnitude.profiles {
+            *known = magnitude;
+        }
+        Ok(Some(magnitude.sum))
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let (stacks, sums) = {

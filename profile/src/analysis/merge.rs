@@ -37,6 +37,8 @@ fn list(types: &[ValueType]) -> String {
 pub struct ProfileMerger {
     header: Option<ProfileHeader>,
     left_out: BTreeSet<ValueType>,
+    /// Set if a sum passed 63 bits.
+    has_wrapped: bool,
     dictionary: Dictionary,
     /// Values of rows without labels, by stack id.
     plain: Vec<i64>,
@@ -87,9 +89,15 @@ impl ProfileMerger {
             None => Ok(()),
             Some(_) => {
                 self.left_out.extend(other.left_out.iter().cloned());
+                self.has_wrapped |= other.has_wrapped;
                 self.add(&other.finish())
             }
         }
+    }
+
+    /// Returns whether a sum passed 63 bits. The merged profile is wrong then.
+    pub fn has_wrapped(&self) -> bool {
+        self.has_wrapped
     }
 
     /// Returns the types that some profiles lack. The sums do not contain them.
@@ -171,7 +179,9 @@ impl ProfileMerger {
             &mut self.labelled_values[place as usize * width..][..width]
         };
         for (sum, &column) in sums.iter_mut().zip(columns) {
-            *sum = sum.wrapping_add(values[column]);
+            let (next, wraps) = sum.overflowing_add(values[column]);
+            *sum = next;
+            self.has_wrapped |= wraps;
         }
     }
 

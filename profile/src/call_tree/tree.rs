@@ -26,6 +26,9 @@ pub use truncate::min_shown_weight;
 /// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].
 pub const OTHER_NAME: &str = "other";
 
+/// Maximum magnitude of exact sums. No sum over some of the values passes 63 bits then.
+pub const MAX_MAGNITUDE: u64 = i64::MAX as u64;
+
 /// Function in the context of its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeNode {
@@ -46,15 +49,25 @@ pub struct TreeNode {
 }
 
 /// Stacks merged by function name, below a nameless root.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Tree {
     names: Vec<Arc<str>>,
     nodes: Vec<TreeNode>,
+    magnitude: u64,
 }
+
+/// Compares names and nodes, from which the magnitude follows unless a value wrapped.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.names == other.names && self.nodes == other.nodes
+    }
+}
+
+impl Eq for Tree {}
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { names: vec!["".into()], nodes: vec![root()] }
+        Tree { names: vec!["".into()], nodes: vec![root()], magnitude: 0 }
     }
 }
 
@@ -73,7 +86,11 @@ fn root() -> TreeNode {
 impl Tree {
     /// Returns the tree of one value of a profile.
     pub fn from_profile(profile: &Profile, value: usize) -> Tree {
-        Tree::from_totals(&profile.dictionary, &profile.totals_by_stack(value))
+        let mut tree = Tree::from_totals(&profile.dictionary, &profile.totals_by_stack(value));
+        if profile.magnitude(value) > MAX_MAGNITUDE {
+            tree.magnitude = u64::MAX;
+        }
+        tree
     }
 
     /// Returns the tree of totals by stack id. Stacks without a total are skipped. Frames without symbols
@@ -95,6 +112,19 @@ impl Tree {
         drafts.finish()
     }
 
+    /// Returns the sum of the absolute values of all self values. `u64::MAX` if it does not fit, or if a self value
+    /// wrapped while it was added up.
+    pub fn magnitude(&self) -> u64 {
+        self.magnitude
+    }
+    /// Returns whether a sum over nodes may pass 63 bits. If not, no total, offset or weight of any of the nodes wraps.
+    pub fn has_overflow(&self) -> bool {
+        self.magnitude > MAX_MAGNITUDE
+    }
+    /// Returns whether the self values of a node wrapped while they were added up.
+    fn has_wrapped(&self) -> bool {
+        self.magnitude == u64::MAX
+    }
     /// Returns the total of the root.
     pub fn total(&self) -> i64 {
         self.nodes[0].total
@@ -117,7 +147,8 @@ impl Tree {
         node.first_child..node.first_child + node.child_count
     }
 
-    /// Adds another tree. The merge is exact, associative and commutative.
+    /// Adds another tree. The merge is associative and commutative, and exact unless the result
+    /// [has an overflow](Self::has_overflow).
     pub fn merge(&mut self, other: &Tree) {
         if other.nodes.len() > 1 || other.total() != 0 {
             *self = shape::merge_trees(self, other);

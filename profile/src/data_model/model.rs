@@ -209,6 +209,12 @@ impl Profile {
         let width = self.header.types.len();
         self.samples.rows(width).fold(0i64, |sum, (_, _, values)| sum.wrapping_add(values[value]))
     }
+    /// Returns the sum of the absolute values of one value over all samples, saturated. No sum over samples wraps if this
+    /// one fits in 63 bits.
+    pub fn magnitude(&self, value: usize) -> u64 {
+        let rows = self.samples.rows(self.header.types.len());
+        rows.fold(0, |sum, (_, _, values)| sum.saturating_add(values[value].unsigned_abs()))
+    }
     /// Returns the sum of one value for each stack id, modulo 2^64.
     pub fn totals_by_stack(&self, value: usize) -> Vec<i64> {
         let mut totals = vec![0i64; self.dictionary.stacks.len()];

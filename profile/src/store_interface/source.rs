@@ -36,6 +36,17 @@ pub trait ProfileSource: Send + Sync {
     fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
         Ok(None)
     }
+    /// Returns an upper bound of the absolute value of each sum over values of some profiles. Returns `None` if only the
+    /// rows tell.
+    ///
+    /// The default implementation adds up the stored sums of profiles. A negative one may have wrapped, or may hide
+    /// values of both signs.
+    fn max_sum(&self, picked: &[u32]) -> Result<Option<u64>, SourceError> {
+        let Some(totals) = self.profile_totals()? else { return Ok(None) };
+        let of_profile =
+            |&place: &u32| totals.get(place as usize).and_then(|&total| u64::try_from(total).ok());
+        Ok(picked.iter().map(of_profile).try_fold(0u64, |sum, total| Some(sum.saturating_add(total?))))
+    }
     /// Returns sums modulo 2^64 by stack over some profiles, given by their indexes, ascending.
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError>;
     /// Returns [`totals`](Self::totals) for a caller that reads their [`tree`](Self::tree) next. The source
@@ -90,7 +101,7 @@ pub trait ProfileSource: Send + Sync {
             }
             let mut by_stack = vec![0i64; dictionary.stacks.len()];
             for (&stack, &total) in stacks.iter().zip(totals) {
-                by_stack[stack as usize] = by_stack[stack as usize].wrapping_add(total);
+                by_stack[stack as usize] = by_stack[stack as usize].saturating_add(total);
             }
             tree = Ok(Tree::from_totals(dictionary, &by_stack));
         })?;

@@ -1,11 +1,12 @@
 //! Merged profiles: flame graphs, trees, call graphs, pprof and differences.
 
 use athanor_chassis::Status;
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::call_tree::tree::{MAX_MAGNITUDE, Tree};
 use athanor_profile::render::dot::{self, StackTotals};
 use athanor_profile::{ProfileHeader, ProfileType};
 use athanor_query::{
-    GoPgoOptions, MergedProfile, PartialResult, ProfileQuery, ProfileSelection, QueryKind, StackFilter,
+    GoPgoOptions, MergedProfile, PartialResult, ProfileQuery, ProfileQueryError, ProfileSelection, QueryKind,
+    StackFilter,
 };
 
 use crate::QueryContext;
@@ -60,6 +61,19 @@ pub(crate) async fn full_tree(
     match run_query(executor, reader, ask).await? {
         PartialResult::Tree(tree) => Ok(tree),
         _ => Err(unexpected_result_type()),
+    }
+}
+
+/// Checks that no sum over nodes of two trees together passes 63 bits.
+pub(crate) fn check_sums_of_both(left: &Tree, right: &Tree) -> Result<(), Status> {
+    check_magnitude(left.magnitude().saturating_add(right.magnitude()), "the values of both sides")
+}
+
+/// Checks that sums of some kind of values fit in 63 bits, by the sum of their absolute values.
+pub(crate) fn check_magnitude(magnitude: u64, what: &'static str) -> Result<(), Status> {
+    match magnitude > MAX_MAGNITUDE {
+        true => Err(Status::from_error(&ProfileQueryError::SumTooLarge { what })),
+        false => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use athanor_chassis::Status;
 use athanor_profile::Labels;
 use athanor_query::{
     PartialResult, ProfileExemplar, ProfileQuery, ProfileSelection, QueryKind, StackFilter, TimeGrid,
-    TimeRange, TimeSeriesPoint, TimeSeriesQuery,
+    TimeRange, TimeSeriesPoint, TimeSeriesPoints, TimeSeriesQuery,
 };
 
 use crate::QueryContext;
@@ -77,14 +77,19 @@ pub(crate) async fn select_points(
     let SelectSeriesParams { mut selection, start, end, step, group_by, stacks, mean, exemplars } = asked;
     let steps = time_grid(start, end, step);
     selection.time = grid_range(steps, end);
-    let points = TimeSeriesQuery { steps, group_by, stacks, mean, exemplars };
-    let ask = ProfileQuery {
-        selection,
-        what: QueryKind::Points(points),
-        bounds: validate::default_result_limits(),
-    };
-    let PartialResult::Points(series) = run_query(executor, reader, ask).await? else {
-        return Err(unexpected_result_type());
+    let points = TimeSeriesQuery { steps, group_by, stacks, mean, exemplars: false };
+    let series = match exemplars {
+        false => load_points(executor, reader, selection, points).await?,
+        true => {
+            // Sums may come from downsampled tiers. Exemplars are single profiles, which are raw.
+            let largest = TimeSeriesQuery { mean: false, exemplars: true, ..points.clone() };
+            let (mut series, largest) = futures::try_join!(
+                load_points(executor, reader, selection.clone(), points),
+                load_points(executor, reader, selection, largest),
+            )?;
+            add_exemplars(&mut series, largest);
+            series
+        }
     };
     let value = move |cell: &TimeSeriesPoint| if mean { cell.mean() } else { cell.sum as f64 };
     let shown = move |(labels, cells): (Labels, BTreeMap<u64, TimeSeriesPoint>)| {
@@ -93,6 +98,35 @@ pub(crate) async fn select_points(
         SeriesResult { labels, points, exemplars }
     };
     executor.render_on_pool(reader, move || series.into_iter().map(shown).collect()).await
+}
+
+async fn load_points(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    points: TimeSeriesQuery,
+) -> Result<TimeSeriesPoints, Status> {
+    let ask = ProfileQuery {
+        selection,
+        what: QueryKind::Points(points),
+        bounds: validate::default_result_limits(),
+    };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::Points(series) => Ok(series),
+        _ => Err(unexpected_result_type()),
+    }
+}
+
+/// Adds the exemplars of another result to existing points.
+fn add_exemplars(series: &mut TimeSeriesPoints, largest: TimeSeriesPoints) {
+    for (labels, points) in largest {
+        let Some(cells) = series.get_mut(&labels) else { continue };
+        for (place, point) in points {
+            if let Some(cell) = cells.get_mut(&place) {
+                cell.exemplar = point.exemplar;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use athanor_query::{ProfileSelection, Selector, StackFilter, TimeRange};
 use crate::QueryContext;
 use crate::api::merge::{
     CallGraphQuery, CallGraphStyle, StackOptions, TREE_NODE_BYTES, WARNING_PREFIX, call_graph,
-    call_graph_diff, full_tree, truncate_tree,
+    call_graph_diff, check_sums_of_both, full_tree, truncate_tree,
 };
 use crate::api::points::{SelectSeriesParams, select_points};
 use crate::api::selection::check_on_pool;
@@ -227,6 +227,7 @@ async fn render_flamegraph_diff(
         full_tree(executor, reader, left.selection, left.stacks),
         full_tree(executor, reader, right.selection, right.stacks),
     )?;
+    check_sums_of_both(&before, &after)?;
     let metadata = RenderMetadata::from_profile_type(&left.profile_type, FlamebearerFormat::Double);
     executor.reserve_memory(reader, (before.nodes().len() + after.nodes().len()) * TREE_NODE_BYTES)?;
     let warnings = reader.warnings();

@@ -322,6 +322,7 @@ fn kind_name(kind: &QueryKind) -> &'static str {
         QueryKind::Trees(_) => "trees",
         QueryKind::Profiles(_) => "profiles",
         QueryKind::Ids => "ids",
+        QueryKind::Counts(_) => "counts",
     }
 }
 

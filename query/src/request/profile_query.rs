@@ -95,6 +95,8 @@ pub enum QueryKind {
     Profiles(ProfileListQuery),
     /// Ids of all selected profiles.
     Ids,
+    /// Numbers of profiles, by the values of these labels.
+    Counts(Vec<String>),
 }
 
 /// Sort order of profiles.
@@ -142,7 +144,7 @@ pub struct RequiredData {
     pub groups: bool,
     /// All columns of profiles, including ids, durations and periods.
     pub profiles: bool,
-    /// Sum of each profile, if the source stores it.
+    /// Sum of each profile, if the source stores it: as a result, or to know that no sum passes 63 bits.
     pub profile_totals: bool,
     /// Request (span) of each row.
     pub requests: bool,
@@ -171,7 +173,8 @@ impl ProfileQuery {
             | QueryKind::Points(_)
             | QueryKind::Heat(_)
             | QueryKind::Trees(_)
-            | QueryKind::Profiles(_) => true,
+            | QueryKind::Profiles(_)
+            | QueryKind::Counts(_) => true,
         }
     }
 
@@ -191,6 +194,7 @@ impl ProfileQuery {
             | QueryKind::Tree(_)
             | QueryKind::Profile(..)
             | QueryKind::Sizes
+            | QueryKind::Counts(_)
             | QueryKind::Trees(_) => false,
         };
         let steps = match &self.what {
@@ -203,7 +207,7 @@ impl ProfileQuery {
     /// Returns true if the result counts profiles. A downsampled row then has to state its counts.
     pub fn counts_profiles(&self) -> bool {
         match &self.what {
-            QueryKind::LabelValues(_) | QueryKind::Profile(..) => true,
+            QueryKind::LabelValues(_) | QueryKind::Profile(..) | QueryKind::Counts(_) => true,
             QueryKind::Points(points) => points.mean,
             _ => false,
         }
@@ -243,12 +247,15 @@ impl ProfileQuery {
             | QueryKind::LabelValues(_)
             | QueryKind::Series(_)
             | QueryKind::Sizes => RequiredData { requests: false, ..needs },
-            QueryKind::Ids => RequiredData { profiles: true, requests: false, ..needs },
+            QueryKind::Ids | QueryKind::Counts(_) => {
+                RequiredData { profiles: true, requests: false, ..needs }
+            }
             QueryKind::Tree(_) | QueryKind::Profile(..) => {
-                RequiredData { totals: !requests, rows: requests, names: true, ..needs }
+                RequiredData { totals: !requests, rows: requests, names: true, profile_totals: true, ..needs }
             }
             QueryKind::Trees(_) => {
-                RequiredData { totals: !requests, groups: true, rows: requests, names: true, ..needs }
+                let needs = RequiredData { names: true, profile_totals: true, ..needs };
+                RequiredData { totals: !requests, groups: true, rows: requests, ..needs }
             }
             QueryKind::Points(points) => {
                 let of_points = sums(&points.stacks);
@@ -375,6 +382,15 @@ pub enum ProfileQueryError {
         /// Maximum number of the items.
         limit: usize,
     },
+    /// A sum does not fit in 63 bits.
+    #[error(
+        "sum of {what} does not fit in 63 bits, the limit is {}; select fewer series or a shorter time range, charts also take a shorter step",
+        i64::MAX
+    )]
+    SumTooLarge {
+        /// Kind of the summed values.
+        what: &'static str,
+    },
     /// The data of the source is inconsistent.
     #[error("stored profiles are damaged: {0}")]
     Damaged(&'static str),
@@ -390,7 +406,7 @@ impl ErrorCodeExt for ProfileQueryError {
                 ErrorCode::Unavailable
             }
             ProfileQueryError::Source(SourceError::Left) => ErrorCode::Cancelled,
-            ProfileQueryError::TooLarge { .. } => ErrorCode::Invalid,
+            ProfileQueryError::TooLarge { .. } | ProfileQueryError::SumTooLarge { .. } => ErrorCode::Invalid,
         }
     }
 }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use athanor_profile::Labels;
 use athanor_profile::encoding::hash::ContentHash;
 
+use crate::request::profile_query::ProfileQueryError;
 use crate::result::memory_size::{MAP_ENTRY_OVERHEAD_BYTES, labels_bytes};
+use crate::result::sum_check::{PROFILE_VALUES, add_checked};
 
 /// Values by the values of the grouping labels.
 pub type HeatmapValues = BTreeMap<Labels, BTreeMap<HeatmapValueKey, HeatmapValue>>;
@@ -28,7 +30,7 @@ pub struct HeatmapValueKey {
 /// Value of one profile or span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatmapValue {
-    /// Sum of the samples, modulo 2^64.
+    /// Sum of the samples.
     pub value: i64,
     /// Timestamp of the profile, Unix nanoseconds.
     pub time: i64,
@@ -40,11 +42,12 @@ pub struct HeatmapValue {
 
 impl HeatmapValue {
     /// Adds the value of another record of the same profile.
-    fn add(&mut self, other: HeatmapValue) {
-        self.value = self.value.wrapping_add(other.value);
+    fn add(&mut self, other: HeatmapValue) -> Result<(), ProfileQueryError> {
+        add_checked(&mut self.value, other.value, PROFILE_VALUES)?;
         self.time = self.time.min(other.time);
         self.trace = self.trace.max(other.trace);
         self.labels = self.labels.take().zip(other.labels).map(|(one, other)| common_labels(one, &other));
+        Ok(())
     }
 }
 
@@ -58,31 +61,37 @@ pub(crate) fn common_labels(one: Labels, other: &Labels) -> Labels {
 }
 
 /// Merges the values of other sources.
-pub(crate) fn merge_heatmap_values(mut left: HeatmapValues, right: HeatmapValues) -> HeatmapValues {
+pub(crate) fn merge_heatmap_values(
+    mut left: HeatmapValues,
+    right: HeatmapValues,
+) -> Result<HeatmapValues, ProfileQueryError> {
     for (labels, spots) in right {
         let of_labels = left.entry(labels).or_default();
         for (key, spot) in spots {
-            add_heatmap_value(of_labels, key, spot);
+            add_heatmap_value(of_labels, key, spot)?;
         }
     }
-    left
+    Ok(left)
 }
 
 /// Moves values to other columns. Values without a new column are dropped.
-pub(crate) fn shift_columns(series: HeatmapValues, place: impl Fn(u64) -> Option<u64>) -> HeatmapValues {
+pub(crate) fn shift_columns(
+    series: HeatmapValues,
+    place: impl Fn(u64) -> Option<u64>,
+) -> Result<HeatmapValues, ProfileQueryError> {
     let mut moved = HeatmapValues::new();
     for (labels, spots) in series {
         let mut of_labels = BTreeMap::new();
         for (key, spot) in spots {
             if let Some(column) = place(key.column) {
-                add_heatmap_value(&mut of_labels, HeatmapValueKey { column, ..key }, spot);
+                add_heatmap_value(&mut of_labels, HeatmapValueKey { column, ..key }, spot)?;
             }
         }
         if !of_labels.is_empty() {
             moved.insert(labels, of_labels);
         }
     }
-    moved
+    Ok(moved)
 }
 
 /// Adds a value to the others of its group.
@@ -90,10 +99,13 @@ pub(crate) fn add_heatmap_value(
     spots: &mut BTreeMap<HeatmapValueKey, HeatmapValue>,
     key: HeatmapValueKey,
     spot: HeatmapValue,
-) {
+) -> Result<(), ProfileQueryError> {
     match spots.get_mut(&key) {
         Some(known) => known.add(spot),
-        None => drop(spots.insert(key, spot)),
+        None => {
+            spots.insert(key, spot);
+            Ok(())
+        }
     }
 }
 

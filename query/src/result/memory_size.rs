@@ -3,6 +3,8 @@
 use athanor_profile::store_interface::series::BucketCounts;
 use athanor_profile::{Labels, ProfileType};
 
+use crate::result::profile_count::ProfileCount;
+
 /// Overhead of a sorted map's entry beside its texts.
 pub(crate) const MAP_ENTRY_OVERHEAD_BYTES: usize = 64;
 /// Memory of a profile id in a point.
@@ -26,6 +28,11 @@ pub(crate) fn type_bytes(of: &ProfileType) -> usize {
 
 pub(crate) fn labels_bytes(of: &Labels) -> usize {
     MAP_ENTRY_OVERHEAD_BYTES + of.len() * 2 * size_of::<String>() + of.text_bytes()
+}
+
+/// Returns the memory of the number of profiles of a group.
+pub(crate) fn count_bytes(of: &Labels) -> usize {
+    labels_bytes(of) + size_of::<ProfileCount>()
 }
 
 pub(crate) fn cell_bytes(profiles: usize, downsampled: BucketCounts) -> usize {

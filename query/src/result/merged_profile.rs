@@ -7,12 +7,13 @@ use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
 use athanor_profile::encoding::hash::{self, ContentHash};
 use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples};
 
+use crate::request::profile_query::ProfileQueryError;
 use crate::result::partial::MergedProfile;
 
 impl MergedProfile {
     /// Truncates stacks below the `max_nodes` heaviest frames, and those as heavy as the last of them. The
     /// truncated part of a stack becomes one frame called `other`. The sum stays.
-    pub fn truncate(&mut self, max_nodes: usize, most: usize) {
+    pub fn truncate(&mut self, max_nodes: usize, most: usize) -> Result<(), ProfileQueryError> {
         let dictionary = &self.dictionary;
         let nodes = dictionary.stacks.nodes();
         let (frames, count) = frames(dictionary);
@@ -32,7 +33,7 @@ impl MergedProfile {
         }
         let mut of_used: Vec<u64> = weights.iter().copied().filter(|&weight| weight > 0).collect();
         if of_used.len() <= max_nodes {
-            return;
+            return Ok(());
         }
         let least = min_shown_weight(&mut of_used, max_nodes, most);
         let mut cut = MergedProfile { profiles: self.profiles, ..MergedProfile::default() };
@@ -44,7 +45,7 @@ impl MergedProfile {
                 at = nodes[at as usize].parent;
             }
             if at == leaf {
-                cut.add_foreign_stack(dictionary, stack, total);
+                cut.add_foreign_stack(dictionary, stack, total)?;
                 continue;
             }
             let kept = dictionary.stacks.path(at);
@@ -52,9 +53,10 @@ impl MergedProfile {
             let adopted = kept.map(|location| symbols.adopt_location(&dictionary.symbols, location));
             let path: Vec<u32> = std::iter::once(other).chain(adopted).collect();
             let stack = cut.dictionary.stacks.intern(&cut.dictionary.symbols, &path);
-            cut.add_own_stack(stack, total);
+            cut.add_own_stack(stack, total)?;
         }
         *self = cut;
+        Ok(())
     }
 
     /// Returns the number of frames of all stacks that have a total. A shared frame counts for each stack.
@@ -120,14 +122,14 @@ mod tests {
         for (path, total) in [("a;b;c", 4), ("a;b", 2), ("a;d;e", 1), ("f", 2), ("", 8)] {
             let names = path.split(';').filter(|name| !name.is_empty());
             let stack = merged.dictionary.intern_named_stack(names);
-            merged.add_own_stack(stack, total);
+            merged.add_own_stack(stack, total).unwrap();
         }
         let whole = Tree::from_totals(&merged.dictionary, &merged.totals);
         let same = |merged: &MergedProfile| Tree::from_totals(&merged.dictionary, &merged.totals) == whole;
-        merged.truncate(6, 9);
+        merged.truncate(6, 9).unwrap();
         assert!(same(&merged), "there are six frames");
         assert_eq!(merged.frames(), 3 + 2 + 3 + 1);
-        merged.truncate(2, 9);
+        merged.truncate(2, 9).unwrap();
         let cut = Tree::from_totals(&merged.dictionary, &merged.totals);
         let shown: Vec<(&str, i64, i64)> =
             cut.nodes().iter().map(|node| (cut.name(node), node.total, node.self_value)).collect();

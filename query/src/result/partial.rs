@@ -14,9 +14,13 @@ use athanor_profile::{Dictionary, Labels, ProfileType};
 use crate::dedup::{ProfileIdsBySource, SourceId};
 use crate::request::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
 use crate::result::heatmap::{self, HeatmapValues, heatmap_value_bytes};
-use crate::result::memory_size::{cell_bytes, labels_bytes, text_bytes, type_bytes, value_bytes};
+use crate::result::memory_size::{
+    cell_bytes, count_bytes, labels_bytes, text_bytes, type_bytes, value_bytes,
+};
+use crate::result::profile_count::{ProfileCount, ProfileCounts, merge_counts};
 use crate::result::profile_list::ProfileList;
 use crate::result::query_cost::QueryCost;
+use crate::result::sum_check::{POINT_VALUES, STACK_VALUES, add_checked, check_magnitude, check_stack_sum};
 
 /// Mergeable result of some sources.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ pub enum PartialResult {
     Profiles(ProfileList),
     /// Ids of the selected profiles.
     Ids(Vec<ContentHash>),
+    /// Numbers of profiles, by the values of the grouping labels.
+    Counts(ProfileCounts),
     /// Another partial result, with the ids of the selected profiles.
     WithIds(Box<PartialWithIds>),
 }
@@ -77,7 +83,7 @@ pub struct LabelValueCounts {
 pub struct MergedProfile {
     /// Names and locations of the stacks.
     pub dictionary: Dictionary,
-    /// Total of each stack of the dictionary, modulo 2^64.
+    /// Total of each stack of the dictionary.
     pub totals: Vec<i64>,
     /// Number of merged profiles.
     pub profiles: u64,
@@ -86,7 +92,7 @@ pub struct MergedProfile {
 /// Single point of one series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TimeSeriesPoint {
-    /// Sum of all values, modulo 2^64.
+    /// Sum of all values.
     pub sum: i64,
     /// Common id prefix of the records of each profile, if the query computes means. Records that sample
     /// labels split off one profile count as one.
@@ -117,21 +123,17 @@ impl TimeSeriesPoint {
     }
 
     /// Returns the number of profiles behind the sum, if the query counts them.
-    ///
-    /// Downsampled rows count a profile at the first of its records. If none of the first records is selected,
-    /// the records are counted.
     pub fn profile_count(&self) -> u64 {
-        let downsampled = match self.downsampled {
-            BucketCounts { records, profiles: 0 } => records,
-            BucketCounts { profiles, .. } => profiles,
-        };
-        downsampled.saturating_add(self.profiles.len() as u64)
+        self.count().total()
     }
 
-    /// Returns true if the number of profiles is known. Sample labels split profiles into several records, and
-    /// downsampled rows do not tell which records belong together.
+    /// Returns true if the number of profiles is known.
     pub fn has_exact_count(&self) -> bool {
-        self.downsampled.records == self.downsampled.profiles
+        self.count().is_exact()
+    }
+
+    fn count(&self) -> ProfileCount {
+        ProfileCount { raw: self.profiles.len() as u64, downsampled: self.downsampled }
     }
 
     /// Returns the number of entries for the limit of points.
@@ -174,18 +176,23 @@ impl LabelValueCounts {
 
 impl MergedProfile {
     /// Adds a total to a stack of another dictionary.
-    pub(crate) fn add_foreign_stack(&mut self, from: &Dictionary, stack: u32, total: i64) {
+    pub(crate) fn add_foreign_stack(
+        &mut self,
+        from: &Dictionary,
+        stack: u32,
+        total: i64,
+    ) -> Result<(), ProfileQueryError> {
         let stack = self.dictionary.adopt_stack(from, stack);
-        self.add_own_stack(stack, total);
+        self.add_own_stack(stack, total)
     }
 
     /// Adds a total to a stack of its own dictionary.
-    pub(crate) fn add_own_stack(&mut self, stack: u32, total: i64) {
+    pub(crate) fn add_own_stack(&mut self, stack: u32, total: i64) -> Result<(), ProfileQueryError> {
         let stack = stack as usize;
         if self.totals.len() <= stack {
             self.totals.resize(stack + 1, 0);
         }
-        self.totals[stack] = self.totals[stack].wrapping_add(total);
+        add_checked(&mut self.totals[stack], total, STACK_VALUES)
     }
 }
 
@@ -207,6 +214,7 @@ impl PartialResult {
             QueryKind::Trees(_) => PartialResult::Trees(BTreeMap::new()),
             QueryKind::Profiles(asked) => PartialResult::Profiles(ProfileList::empty(asked)),
             QueryKind::Ids => PartialResult::Ids(Vec::new()),
+            QueryKind::Counts(_) => PartialResult::Counts(BTreeMap::new()),
         }
     }
 
@@ -243,7 +251,33 @@ impl PartialResult {
             PartialResult::Trees(trees) => trees.is_empty(),
             PartialResult::Profiles(list) => list.profiles == 0,
             PartialResult::Ids(ids) => ids.is_empty(),
+            PartialResult::Counts(counts) => counts.is_empty(),
             PartialResult::WithIds(with_ids) => with_ids.partial.is_empty(),
+        }
+    }
+
+    /// Checks that all values of stacks add up, in any order and selection. Renderers then add without checks. Sums of
+    /// other results are checked while they are added up.
+    pub(crate) fn check_sums(&self) -> Result<(), ProfileQueryError> {
+        match self {
+            PartialResult::Tree(tree) => check_stack_sum(tree.magnitude()),
+            PartialResult::Trees(trees) => {
+                // Tables add up the trees of all groups.
+                let magnitudes = trees.values().map(|tree| tree.magnitude());
+                check_stack_sum(magnitudes.fold(0, u64::saturating_add))
+            }
+            PartialResult::Profile(merged) => check_magnitude(&merged.totals),
+            PartialResult::WithIds(with_ids) => with_ids.partial.check_sums(),
+            PartialResult::ProfileTypes(_)
+            | PartialResult::Texts(_)
+            | PartialResult::Values(_)
+            | PartialResult::Series(_)
+            | PartialResult::Points(_)
+            | PartialResult::Heat(_)
+            | PartialResult::Sizes(_)
+            | PartialResult::Profiles(_)
+            | PartialResult::Counts(_)
+            | PartialResult::Ids(_) => Ok(()),
         }
     }
 
@@ -265,6 +299,9 @@ impl PartialResult {
                 left.append(&mut right);
                 PartialResult::Ids(left)
             }
+            (PartialResult::Counts(left), PartialResult::Counts(right)) => {
+                PartialResult::Counts(merge_counts(left, right))
+            }
             (PartialResult::ProfileTypes(left), PartialResult::ProfileTypes(right)) => {
                 PartialResult::ProfileTypes(union(left, right))
             }
@@ -282,13 +319,13 @@ impl PartialResult {
                 PartialResult::Tree(left)
             }
             (PartialResult::Profile(left), PartialResult::Profile(right)) => {
-                PartialResult::Profile(Box::new(merge_stacks(*left, &right)))
+                PartialResult::Profile(Box::new(merge_stacks(*left, &right)?))
             }
             (PartialResult::Points(left), PartialResult::Points(right)) => {
-                PartialResult::Points(merge_points(left, right))
+                PartialResult::Points(merge_points(left, right)?)
             }
             (PartialResult::Heat(left), PartialResult::Heat(right)) => {
-                PartialResult::Heat(heatmap::merge_heatmap_values(left, right))
+                PartialResult::Heat(heatmap::merge_heatmap_values(left, right)?)
             }
             (PartialResult::Sizes(left), PartialResult::Sizes(right)) => {
                 PartialResult::Sizes(Box::new(left.merge(*right)))
@@ -303,6 +340,7 @@ impl PartialResult {
             (left, _) => left,
         };
         merged.check_limits(bounds)?;
+        merged.check_sums()?;
         Ok(merged)
     }
 
@@ -328,6 +366,7 @@ impl PartialResult {
             PartialResult::Points(series) => {
                 series.values().flat_map(BTreeMap::values).all(TimeSeriesPoint::has_exact_count)
             }
+            PartialResult::Counts(counts) => counts.values().all(ProfileCount::is_exact),
             PartialResult::WithIds(with_ids) => with_ids.partial.has_exact_counts(),
             _ => true,
         }
@@ -367,6 +406,7 @@ impl PartialResult {
             }
             PartialResult::Profiles(list) => list.bytes(),
             PartialResult::Ids(ids) => size_of_val(&**ids),
+            PartialResult::Counts(counts) => counts.keys().map(count_bytes).sum(),
             PartialResult::WithIds(with_ids) => with_ids.partial.bytes() + with_ids.ids.bytes(),
         }
     }
@@ -395,6 +435,7 @@ impl PartialResult {
                 ("nodes", trees.values().map(|tree| tree.nodes().len()).sum(), bounds.nodes)
             }
             PartialResult::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
+            PartialResult::Counts(counts) => ("groups", counts.len(), bounds.entries),
             // Ids are bounded only by the memory budget.
             PartialResult::Ids(_) => return Ok(()),
             PartialResult::WithIds(with_ids) => return with_ids.partial.check_limits(bounds),
@@ -422,25 +463,28 @@ fn merge_trees(mut left: BTreeMap<Labels, Tree>, right: BTreeMap<Labels, Tree>) 
     left
 }
 
-fn merge_stacks(left: MergedProfile, right: &MergedProfile) -> MergedProfile {
+fn merge_stacks(left: MergedProfile, right: &MergedProfile) -> Result<MergedProfile, ProfileQueryError> {
     let mut merged = left;
     for (stack, &total) in (0..).zip(&right.totals).filter(|(_, total)| **total != 0) {
-        merged.add_foreign_stack(&right.dictionary, stack, total);
+        merged.add_foreign_stack(&right.dictionary, stack, total)?;
     }
     merged.profiles = merged.profiles.saturating_add(right.profiles);
-    merged
+    Ok(merged)
 }
 
-fn merge_points(mut left: TimeSeriesPoints, right: TimeSeriesPoints) -> TimeSeriesPoints {
+fn merge_points(
+    mut left: TimeSeriesPoints,
+    right: TimeSeriesPoints,
+) -> Result<TimeSeriesPoints, ProfileQueryError> {
     for (labels, points) in right {
         let of_labels = left.entry(labels).or_default();
         for (place, cell) in points {
             let sum = of_labels.entry(place).or_default();
-            sum.sum = sum.sum.wrapping_add(cell.sum);
+            add_checked(&mut sum.sum, cell.sum, POINT_VALUES)?;
             sum.profiles = union(std::mem::take(&mut sum.profiles), cell.profiles);
             sum.downsampled.add(cell.downsampled);
             sum.exemplar = sum.exemplar.take().max(cell.exemplar);
         }
     }
-    left
+    Ok(left)
 }

@@ -33,7 +33,7 @@ pub struct ProfileListEntry {
     pub duration: i64,
     /// Sampling period of the profile.
     pub period: i64,
-    /// Sum of the profile's values, modulo 2^64.
+    /// Sum of the profile's values.
     pub total: i64,
     /// Record id of the profile.
     pub id: ContentHash,

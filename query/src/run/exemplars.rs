@@ -7,14 +7,12 @@ use athanor_profile::data_model::identity::profile_id_of_record;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Labels, ProfileRow};
 
-use super::MatchedProfiles;
 use super::groups::SeriesGroups;
-use crate::request::profile_query::TimeSeriesQuery;
+use super::matched_profiles::MatchedProfiles;
+use crate::request::profile_query::{ProfileQueryError, TimeSeriesQuery};
 use crate::result::heatmap::common_labels;
 use crate::result::partial::ProfileExemplar;
-
-/// Approximate memory of a candidate in the map of all candidates.
-pub(super) const CANDIDATE_BYTES: usize = 160;
+use crate::result::sum_check::{PROFILE_VALUES, add_checked};
 
 /// Point of a group of series.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +53,7 @@ pub(super) fn largest_exemplars(
     points: &TimeSeriesQuery,
     sums: &HashMap<u32, i64>,
     groups: &mut SeriesGroups<'_>,
-) -> Vec<(SeriesPointKey, ProfileExemplar)> {
+) -> Result<Vec<(SeriesPointKey, ProfileExemplar)>, ProfileQueryError> {
     let mut cell_of = |row: &ProfileRow| {
         let point = points.steps.point_index(row.time)?;
         Some(SeriesPointKey { group: groups.group_of(row.series), point })
@@ -69,7 +67,7 @@ pub(super) fn largest_exemplars(
             Entry::Vacant(entry) => drop(entry.insert(next)),
             Entry::Occupied(mut entry) => {
                 let sum = entry.get_mut();
-                sum.value = sum.value.wrapping_add(next.value);
+                add_checked(&mut sum.value, next.value, PROFILE_VALUES)?;
                 sum.id = sum.profile;
             }
         }
@@ -99,5 +97,5 @@ pub(super) fn largest_exemplars(
         SeriesPointKey,
         (ExemplarCandidate, Option<Labels>),
     )| { (cell, ProfileExemplar { value, time, id, labels: labels.unwrap_or_default() }) };
-    winners.into_iter().map(shown).collect()
+    Ok(winners.into_iter().map(shown).collect())
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::{Labels, ProfileSource};
 
-use super::{
-    MatchedProfiles, build_tree, find_passing_stacks, group_labels, series_labels, without_call_site,
-};
+use super::labels::{group_labels, series_labels};
+use super::matched_profiles::MatchedProfiles;
+use super::stack_sums::{build_tree, find_passing_stacks, without_call_site};
 use crate::request::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
 
 /// Groups of series, numbered in order of appearance. The group of a series is computed once.

@@ -2,7 +2,8 @@
 
 use athanor_profile::{ProfileRow, ProfileSource};
 
-use super::{MatchedProfiles, SeriesLabelCache, sum_by_profile};
+use super::matched_profiles::{MatchedProfiles, SeriesLabelCache};
+use super::points::sum_by_profile;
 use crate::request::profile_query::{ProfileListQuery, ProfileOrder, ProfileQueryError, ProfileSelection};
 use crate::result::profile_list::{ProfileList, ProfileListEntry};
 

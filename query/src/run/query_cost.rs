@@ -3,7 +3,8 @@
 use athanor_profile::ProfileSource;
 use athanor_profile::store_interface::source::SourceReadSize;
 
-use super::{MatchedProfiles, series_labels};
+use super::labels::series_labels;
+use super::matched_profiles::MatchedProfiles;
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
 use crate::result::query_cost::{QueryCost, SourceCost};
 

@@ -38,6 +38,7 @@ impl PartialResult {
             PartialResult::Trees(_) => kind_tag(&QueryKind::Trees(GroupedTreesQuery::default())),
             PartialResult::Profiles(_) => kind_tag(&QueryKind::Profiles(ProfileListQuery::default())),
             PartialResult::Ids(_) => kind_tag(&QueryKind::Ids),
+            PartialResult::Counts(_) => kind_tag(&QueryKind::Counts(Vec::new())),
             PartialResult::WithIds(_) => WITH_IDS_KIND,
         });
         match self {
@@ -53,6 +54,7 @@ impl PartialResult {
             PartialResult::Trees(trees) => profile_list::put_trees(out, trees),
             PartialResult::Profiles(list) => profile_list::put_profiles(out, list),
             PartialResult::Ids(ids) => profile_ids::put_id_list(out, ids),
+            PartialResult::Counts(counts) => values::put_profile_counts(out, counts),
             PartialResult::WithIds(_) => {}
         }
     }
@@ -106,12 +108,16 @@ impl PartialResult {
                 profile_list::read_profiles(reader, query, declared_bytes).map(PartialResult::Profiles)
             }
             QueryKind::Ids => profile_ids::read_id_list(reader, declared_bytes).map(PartialResult::Ids),
+            QueryKind::Counts(_) => {
+                values::read_profile_counts(reader, declared_bytes).map(PartialResult::Counts)
+            }
         };
         let partial = partial.map_err(&damaged)?;
         if !reader.is_done() {
             return Err(damaged(reader.error_here("data after the end of the result")));
         }
         partial.check_limits(&query.bounds)?;
+        partial.check_sums()?;
         Ok(partial)
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
             put_bytes(out, prefix.as_bytes());
             put_varint(out, *most);
         }
-        QueryKind::Series(names) => put_list(out, names),
+        QueryKind::Series(names) | QueryKind::Counts(names) => put_list(out, names),
         QueryKind::Tree(stacks) => put_stacks(out, stacks),
         QueryKind::Profile(stacks, pgo) => {
             put_stacks(out, stacks);
@@ -70,6 +70,7 @@ pub(super) fn kind_tag(what: &QueryKind) -> u8 {
         QueryKind::Trees(_) => 20,
         QueryKind::Profiles(_) => 21,
         QueryKind::Ids => 22,
+        QueryKind::Counts(_) => 23,
     }
 }
 
@@ -106,6 +107,7 @@ pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind,
             stacks: stacks(reader)?,
         }),
         22 => QueryKind::Ids,
+        23 => QueryKind::Counts(list(reader)?),
         _ => return Err(reader.error_here("unknown query kind")),
     })
 }

@@ -15,9 +15,9 @@ use crate::request::profile_query::{ProfileListQuery, ProfileOrder};
 use crate::result::profile_list::{ProfileList, ProfileListEntry};
 use crate::{
     FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
-    LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar,
-    ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryCost, QueryKind, ResultLimits, SourceCost,
-    SourceId, StackFilter, TimeGrid, TimeRange, TimeSeriesPoint, TimeSeriesQuery,
+    LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileCount,
+    ProfileExemplar, ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryCost, QueryKind, ResultLimits,
+    SourceCost, SourceId, StackFilter, TimeGrid, TimeRange, TimeSeriesPoint, TimeSeriesQuery,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -49,6 +49,8 @@ fn tree() -> impl Strategy<Value = Tree> {
     (vec((vec(text(), 0..4), number()), 0..12), 0..20usize).prop_map(|(stacks, most)| {
         let mut builder = TreeBuilder::default();
         for (path, value) in stacks {
+            // All values add up.
+            let value = value / 16;
             let node = path.iter().fold(TreeBuilder::ROOT_NODE, |caller, name| {
                 let name = builder.name(name);
                 builder.child(caller, name)
@@ -66,10 +68,10 @@ fn merged() -> impl Strategy<Value = MergedProfile> {
     (vec(0..40u64, 0..3), any::<u64>()).prop_map(|(seeds, profiles)| {
         let mut merged = MergedProfile { profiles, ..MergedProfile::default() };
         for profile in seeds.into_iter().map(arbitrary_profile) {
-            let totals = profile.totals_by_stack(0);
-            (0..)
-                .zip(totals)
-                .for_each(|(stack, total)| merged.add_foreign_stack(&profile.dictionary, stack, total));
+            let totals = profile.totals_by_stack(0).into_iter().map(|total| total >> 20);
+            (0..).zip(totals).for_each(|(stack, total)| {
+                merged.add_foreign_stack(&profile.dictionary, stack, total).unwrap()
+            });
         }
         merged
     })
@@ -160,6 +162,7 @@ fn what() -> impl Strategy<Value = QueryKind> {
         Just(QueryKind::LabelNames),
         Just(QueryKind::Sizes),
         Just(QueryKind::Ids),
+        vec(text(), 0..3).prop_map(QueryKind::Counts),
         values.prop_map(|(name, prefix, most)| QueryKind::LabelValues(LabelValuesQuery {
             name,
             prefix,
@@ -240,11 +243,17 @@ fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
     let listed = self::profiles()
         .prop_map(|(asked, list)| (QueryKind::Profiles(asked), PartialResult::Profiles(list)));
     let ids = vec(any::<u128>(), 0..9).prop_map(|ids| (QueryKind::Ids, PartialResult::Ids(ids)));
+    let count = any::<[u64; 3]>().prop_map(|[raw, records, profiles]| ProfileCount {
+        raw,
+        downsampled: BucketCounts { records, profiles },
+    });
+    let counts = btree_map(labels(), count, 0..4)
+        .prop_map(|counts| (QueryKind::Counts(Vec::new()), PartialResult::Counts(counts)));
     let results =
         prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed];
     prop_oneof![2 => results.clone(), 1 => (results, ids_by_source()).prop_map(|((what, partial), ids)| {
         (what, PartialResult::WithIds(Box::new(PartialWithIds { partial, ids })))
-    }), 1 => ids]
+    }), 1 => ids, 1 => counts]
 }
 
 fn ids_by_source() -> impl Strategy<Value = ProfileIdsBySource> {
@@ -290,6 +299,7 @@ fn is_same(one: &PartialResult, other: &PartialResult) -> bool {
             (one.entries(), one.profiles, one.periods) == (other.entries(), other.profiles, other.periods)
         }
         (PartialResult::Ids(one), PartialResult::Ids(other)) => one == other,
+        (PartialResult::Counts(one), PartialResult::Counts(other)) => one == other,
         (PartialResult::WithIds(one), PartialResult::WithIds(other)) => {
             one.ids == other.ids && is_same(&one.partial, &other.partial)
         }
@@ -347,8 +357,10 @@ proptest! {
         bytes[place] = byte;
         if let Ok(read) = unpack(&bytes, &query) {
             // Such a result merges and encodes like any other.
-            let merged = read.merge(partial, &query.bounds).unwrap();
-            prop_assert!(unpack(&packed(&merged), &query).is_ok());
+            match read.merge(partial, &query.bounds) {
+                Ok(merged) => prop_assert!(unpack(&packed(&merged), &query).is_ok()),
+                Err(error) => prop_assert!(matches!(error, ProfileQueryError::SumTooLarge { .. }), "{error}"),
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Wire format of label values, points, heatmap values and query costs.
+//! Wire format of label values, points, heatmap values, numbers of profiles and query costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,7 @@ use crate::request::profile_query::LabelValuesQuery;
 use crate::result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues, heatmap_value_bytes};
 use crate::result::memory_size::{cell_bytes, value_bytes};
 use crate::result::partial::{LabelValueCounts, ProfileExemplar, TimeSeriesPoint, TimeSeriesPoints};
+use crate::result::profile_count::{ProfileCount, ProfileCounts};
 use crate::result::query_cost::{QueryCost, SourceCost};
 
 /// Bits of the byte that states which further fields a point has.
@@ -254,6 +255,32 @@ fn spots(
         spots.push((key, HeatmapValue { value, time, trace, labels }));
     }
     Ok(spots.into_iter().collect())
+}
+
+pub(super) fn put_profile_counts(out: &mut Vec<u8>, counts: &ProfileCounts) {
+    let table = TextTable::from_texts(counts.keys().flat_map(label_texts));
+    table.put(out);
+    put_varint(out, counts.len() as u64);
+    for (labels, ProfileCount { raw, downsampled }) in counts {
+        put_labels(out, labels, &table);
+        [*raw, downsampled.records, downsampled.profiles]
+            .into_iter()
+            .for_each(|count| put_varint(out, count));
+    }
+}
+
+pub(super) fn read_profile_counts(
+    reader: &mut CodecReader<'_>,
+    declared_bytes: usize,
+) -> Result<ProfileCounts, CodecError> {
+    let mut budget = DecodeBudget(declared_bytes);
+    let table = read_table(reader)?;
+    series(reader, &table, &mut budget, |reader, budget| {
+        budget.take(size_of::<ProfileCount>(), reader)?;
+        let raw = reader.read_number()?;
+        let downsampled = BucketCounts { records: reader.read_number()?, profiles: reader.read_number()? };
+        Ok(ProfileCount { raw, downsampled })
+    })
 }
 
 pub(super) fn put_query_cost(out: &mut Vec<u8>, QueryCost { heads, blocks }: &QueryCost) {

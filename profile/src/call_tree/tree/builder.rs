@@ -24,12 +24,19 @@ pub(crate) struct TreeDraft {
     nodes: Vec<DraftNode>,
     /// Nodes by caller, name, and whether they are a remainder.
     children: PrehashedMap<u64, u32>,
+    /// Set if a self value wrapped.
+    has_wrapped: bool,
 }
 
 impl Default for TreeDraft {
     fn default() -> Self {
         let root = DraftNode { parent: NO_ENTRY, name: 0, other: false, self_value: 0 };
-        TreeDraft { names: StringTable::default(), nodes: vec![root], children: PrehashedMap::default() }
+        TreeDraft {
+            names: StringTable::default(),
+            nodes: vec![root],
+            children: PrehashedMap::default(),
+            has_wrapped: false,
+        }
     }
 }
 
@@ -47,7 +54,9 @@ impl TreeDraft {
     }
     pub(crate) fn add(&mut self, node: u32, value: i64) {
         let self_value = &mut self.nodes[node as usize].self_value;
-        *self_value = self_value.wrapping_add(value);
+        let (sum, wraps) = self_value.overflowing_add(value);
+        *self_value = sum;
+        self.has_wrapped |= wraps;
     }
     pub(crate) fn finish(self) -> Tree {
         let mut live: Vec<bool> = self.nodes.iter().map(|node| node.self_value != 0).collect();
@@ -56,7 +65,7 @@ impl TreeDraft {
         }
         live[0] = true;
         let (names, nodes, _) = self.in_order(&live);
-        finish_tree(names, nodes)
+        finish_tree(names, nodes, self.has_wrapped)
     }
     /// Returns the shape of trees with these nodes. `of_stacks` has the node of each stack.
     fn shape(self, of_stacks: &[u32]) -> TreeShape {

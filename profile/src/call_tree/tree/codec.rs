@@ -32,7 +32,7 @@ impl Tree {
     pub fn unpack(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Tree, CodecError> {
         let names = names(unpacker, most)?;
         let count = unpacker.read_count()?;
-        let mut tree = Tree { names, nodes: Vec::new() };
+        let mut tree = Tree { names, nodes: Vec::new(), magnitude: 0 };
         if count.saturating_mul(size_of::<TreeNode>()).saturating_add(tree.bytes()) > most {
             return Err(unpacker.error_here("a tree larger than the declared memory"));
         }
@@ -48,7 +48,7 @@ impl Tree {
             node.self_value = scale.read_number(unpacker)?;
         }
         let names = tree.names.len();
-        let tree = finish_tree(tree.names, tree.nodes);
+        let tree = finish_tree(tree.names, tree.nodes, false);
         if (tree.names.len(), tree.nodes.len()) != (names, count) {
             return Err(unpacker.error_here("redundant names or nodes"));
         }

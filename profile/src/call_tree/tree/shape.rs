@@ -32,18 +32,22 @@ impl TreeShape {
     /// Returns the tree of totals by stack. There are at most [`TreeShape::stacks`] totals.
     pub fn tree_from_totals(&self, totals: &[i64]) -> Tree {
         let mut nodes = self.nodes.clone();
+        let mut has_wrapped = false;
         for (&place, &total) in self.places.iter().zip(totals) {
             let self_value = &mut nodes[place as usize].self_value;
-            *self_value = self_value.wrapping_add(total);
+            let (sum, wraps) = self_value.overflowing_add(total);
+            *self_value = sum;
+            has_wrapped |= wraps;
         }
-        finish_tree(self.names.clone(), nodes)
+        finish_tree(self.names.clone(), nodes, has_wrapped)
     }
 }
 
 /// Returns the sum of two trees.
 pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
     let (names, of_left, of_right) = join(&left.names, &right.names);
-    let self_value = left.nodes[0].self_value.wrapping_add(right.nodes[0].self_value);
+    let (self_value, wraps) = left.nodes[0].self_value.overflowing_add(right.nodes[0].self_value);
+    let mut has_wrapped = wraps || left.has_wrapped() || right.has_wrapped();
     let mut nodes = Vec::with_capacity(left.nodes.len().max(right.nodes.len()));
     nodes.push(TreeNode { self_value, ..root() });
     // For each node, its nodes in the left and the right tree.
@@ -66,13 +70,14 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
             let (from_left, mine) = take(&mut on_left, first == Some(key));
             let (from_right, other) = take(&mut on_right, second == Some(key));
             let (name, is_other) = key;
-            let self_value = mine.wrapping_add(other);
+            let (self_value, wraps) = mine.overflowing_add(other);
+            has_wrapped |= wraps;
             nodes.push(TreeNode { name, parent: at as u32, self_value, other: is_other, ..root() });
             origins.push((from_left, from_right));
         }
         at += 1;
     }
-    finish_tree(names, nodes)
+    finish_tree(names, nodes, has_wrapped)
 }
 
 /// Remaining callees of a node.
@@ -124,10 +129,13 @@ fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<
 }
 
 /// Completes a tree from nodes in their final order, of which only names, callers and self values are set.
-/// Nodes without a value and without a callee that has one are removed, and so are unused names.
-pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tree {
+/// Nodes without a value and without a callee that has one are removed, and so are unused names. `has_wrapped` is set
+/// if a self value wrapped.
+pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
+    let mut magnitude = if has_wrapped { u64::MAX } else { 0 };
     for node in &mut nodes {
+        magnitude = magnitude.saturating_add(node.self_value.unsigned_abs());
         live.push(node.self_value != 0);
         (node.total, node.child_count) = (node.self_value, 0);
     }
@@ -152,7 +160,7 @@ pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>) -> Tre
         first_child += node.child_count;
         used[node.name as usize] = true;
     }
-    Tree { names: names_in_use(names, &used, &mut nodes), nodes }
+    Tree { names: names_in_use(names, &used, &mut nodes), nodes, magnitude }
 }
 
 fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {

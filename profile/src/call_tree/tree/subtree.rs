@@ -68,7 +68,7 @@ impl Tree {
             origins.extend(callees);
             at += 1;
         }
-        finish_tree(self.names.clone(), nodes)
+        finish_tree(self.names.clone(), nodes, self.has_wrapped())
     }
 }
 

@@ -194,7 +194,7 @@ impl Tree {
             read += siblings;
         }
         nodes.truncate(written);
-        *self = finish_tree(std::mem::take(&mut self.names), nodes);
+        *self = finish_tree(std::mem::take(&mut self.names), nodes, self.has_wrapped());
     }
 }
 

@@ -25,6 +25,8 @@ pub struct MemorySource {
     stacks: Vec<u32>,
     values: Vec<i64>,
     requests: Vec<SpanContext>,
+    /// Sum of the absolute values of all rows, saturated.
+    magnitude: u64,
 }
 
 impl MemorySource {
@@ -59,6 +61,7 @@ impl MemorySource {
                         let (stack, _) = adopter.adopt(&mut dictionary, profile.samples.stacks[row], 0);
                         self.stacks.push(stack);
                         self.values.push(value);
+                        self.magnitude = self.magnitude.saturating_add(value.unsigned_abs());
                         self.requests.push(
                             span_context::span_context_from_labels(
                                 &profile.dictionary,
@@ -110,6 +113,9 @@ impl ProfileSource for MemorySource {
     }
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         Ok(self.profiles.as_slice().into())
+    }
+    fn max_sum(&self, _picked: &[u32]) -> Result<Option<u64>, SourceError> {
+        Ok(Some(self.magnitude))
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let mut totals = vec![0i64; self.dictionary.stacks.len()];

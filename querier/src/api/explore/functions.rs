@@ -55,7 +55,7 @@ async fn grouped_trees(
 }
 
 /// Returns the sorted functions of all groups. A function's values are the sums over its groups, since no
-/// stack is in two.
+/// stack is in two. The query checked that the values of all groups add up.
 fn rank_functions<'t>(
     trees: impl Iterator<Item = &'t Tree>,
     order: FunctionSortOrder,
@@ -68,8 +68,8 @@ fn rank_functions<'t>(
     }
     let sum = |of_groups: &[(u32, FunctionWeights)]| {
         of_groups.iter().fold(FunctionWeights::default(), |sum, (_, weights)| FunctionWeights {
-            flat: sum.flat.wrapping_add(weights.flat),
-            cum: sum.cum.wrapping_add(weights.cum),
+            flat: sum.flat + weights.flat,
+            cum: sum.cum + weights.cum,
         })
     };
     let mut functions: Vec<FunctionEntry<'t>> = functions

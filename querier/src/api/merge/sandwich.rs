@@ -9,6 +9,7 @@ use athanor_profile::analysis::top_table::function_weights;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::{Sandwich as WireSandwich, SandwichNode, SandwichTree};
 
+use super::check_magnitude;
 use crate::QueryContext;
 use crate::api::explore::MAX_CALLER_FRAMES;
 use crate::execute::executor::QueryExecutor;
@@ -39,6 +40,9 @@ pub(super) async fn sandwich_of(
         }
         job_executor.reserve_memory(&held, frames * FRAME_BYTES)?;
         let SandwichView { mut callers, mut callees } = SandwichView::from_all_occurrences(&whole, &function);
+        // A stack counts for each occurrence of the function.
+        let what = "the callers and callees of the function";
+        [&callers, &callees].into_iter().try_for_each(|tree| check_magnitude(tree.magnitude(), what))?;
         let weights = function_weights(&whole).into_iter().find(|(name, _)| *name == function);
         let weights = weights.map(|(_, weights)| weights).unwrap_or_default();
         max_nodes.truncate_exactly(&mut callers);

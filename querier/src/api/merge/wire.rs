@@ -17,7 +17,10 @@ use prost::Message;
 
 use super::functions::{function_table, function_table_diff, row_limit};
 use super::sandwich::sandwich_of;
-use super::{CallGraphStyle, StackOptions, call_graph, full_tree, merged_header, merged_stacks, tree_bytes};
+use super::{
+    CallGraphStyle, StackOptions, call_graph, check_sums_of_both, full_tree, merged_header, merged_stacks,
+    tree_bytes,
+};
 use crate::QueryContext;
 use crate::api::selection::parse_selection;
 use crate::context::result_cache::cached_query::run_cached;
@@ -287,12 +290,12 @@ async fn build_pprof(
     let header = merged_header(reader, &profile_type, end.saturating_mul(validate::NANOS_PER_MILLI));
     let cut = move || {
         if let Some(NodeLimit { asked, most, .. }) = cut {
-            merged.truncate(asked, most);
+            merged.truncate(asked, most).map_err(|error| Status::from_error(&error))?;
         }
         let frames = merged.frames();
-        (merged, frames)
+        Ok::<_, Status>((merged, frames))
     };
-    let (merged, frames) = executor.render_on_pool(reader, cut).await?;
+    let (merged, frames) = executor.render_on_pool(reader, cut).await??;
     // The encoded stacks repeat frames that the tree shares.
     executor.reserve_memory(reader, frames * STACK_FRAME_BYTES)?;
     executor.render_on_pool(reader, move || to_wire(merged, header)).await?
@@ -340,6 +343,7 @@ async fn compute_diff(
         full_tree(executor, reader, left.selection, left.stacks),
         full_tree(executor, reader, right.selection, right.stacks),
     )?;
+    check_sums_of_both(&left, &right)?;
     let mut response = DiffResponse { warnings: reader.warnings(), ..DiffResponse::default() };
     if format == ProfileFormat::Functions {
         response.functions = Some(function_table_diff(executor, reader, [left, right], row_limit).await?);

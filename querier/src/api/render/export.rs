@@ -123,7 +123,7 @@ async fn export_stacks(
     executor
         .render_on_pool(reader, move || {
             if let Some(NodeLimit { asked, most, .. }) = cut {
-                merged.truncate(asked, most);
+                merged.truncate(asked, most).map_err(|error| Status::from_error(&error))?;
             }
             let of_frame =
                 if format == ExportFormat::Speedscope { JSON_FRAME_BYTES } else { FILE_FRAME_BYTES };
