@@ -5,6 +5,7 @@
 //! * `top_table`, `source_lines`: functions and source lines by weight.
 //! * `sandwich`: callers and callees of one function.
 //! * `diff`: difference of two trees, node by node.
+//! * `value_divisor`: averages of gauges.
 //! * `compare`, `sampling_noise`: ranked changes, each tested against sampling noise.
 
 pub mod compare;
@@ -15,3 +16,4 @@ pub mod sampling_noise;
 pub mod sandwich;
 pub mod source_lines;
 pub mod top_table;
+pub mod value_divisor;

@@ -189,6 +189,9 @@ impl ProfileSource for Endless {
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         source("a", 1).profiles()
     }
+    fn max_sum(&self, _: &[u32]) -> Result<Option<u64>, SourceError> {
+        Ok(Some(0))
+    }
     fn totals(&self, _: &[u32]) -> Result<Vec<i64>, SourceError> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         let has_left = self.has_left.as_ref().expect("it is said who asks");

@@ -86,6 +86,7 @@ fn title(path: &Path) -> String {
 /// uninteresting.
 fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Result<Vec<u8>, Status> {
     let ConversionOptions { format, max_nodes, focus } = shape;
+    input::check_sums(&profile, value)?;
     if format == OutputFormat::Folded {
         let tree = profile_views::focus_tree(Tree::from_profile(&profile, value), focus)?;
         return Ok(folded::write(&tree).into_bytes());

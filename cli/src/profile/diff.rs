@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::slice;
 
 use athanor_chassis::Status;
-use athanor_profile::ValueType;
-use athanor_profile::analysis::diff::{FunctionDiff, diff_functions};
+use athanor_profile::analysis::diff::{FunctionDiff, diff_weights};
+use athanor_profile::analysis::top_table::{FunctionWeights, function_weights};
+use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::render::units::format_value;
+use athanor_profile::{Profile, ValueType};
 use serde_json::{Value, json};
 
 use crate::output::{ConsoleOutput, format_percent, harmless, type_name};
@@ -28,34 +30,57 @@ pub fn run(args: &args::DiffArgs, output: &ConsoleOutput) -> Result<(), Status> 
         );
         return Err(failure::invalid_file(&args.right, why));
     }
-    compare(
-        &Tree::from_profile(&left, left_value),
-        &Tree::from_profile(&right, right_value),
-        shown,
-        args.limit,
-        output,
-    )
+    let left = DiffSide::from_profile(&left, left_value, ValueDivisor::default());
+    let right = DiffSide::from_profile(&right, right_value, ValueDivisor::default());
+    compare(&left, &right, shown, args.limit, output)
+}
+
+/// Side of a comparison. Values are divided after they are added up.
+pub struct DiffSide {
+    tree: Tree,
+    divisor: ValueDivisor,
+}
+
+impl DiffSide {
+    /// Creates a side from one value of a profile.
+    pub fn from_profile(profile: &Profile, value: usize, divisor: ValueDivisor) -> Self {
+        DiffSide { tree: Tree::from_profile(profile, value), divisor }
+    }
+
+    fn total(&self) -> i64 {
+        self.divisor.divide(self.tree.total())
+    }
+
+    fn weights(&self) -> Vec<(&str, FunctionWeights)> {
+        let weights = function_weights(&self.tree).into_iter();
+        weights.map(|(name, weights)| (name, self.divisor.divide_weights(weights))).collect()
+    }
 }
 
 /// Prints the functions that changed most, at most `limit` of them.
 pub fn compare(
-    left: &Tree,
-    right: &Tree,
+    left: &DiffSide,
+    right: &DiffSide,
     shown: &ValueType,
     limit: usize,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
-    let all = diff_functions(left, right);
+    let all = diff_weights(left.weights(), right.weights());
+    let averaged = [left, right].map(|side| side.divisor.averaged_profiles());
     let rows = &all[..limit.min(all.len())];
     output.print_json_or_text(
         || {
             let rows: Vec<Value> = rows.iter().map(change_json).collect();
             json!({ "type": type_name(shown), "unit": shown.unit, "left_total": left.total(),
-                "right_total": right.total(), "changed": all.len(), "rows": rows })
+                "right_total": right.total(), "averaged_profiles": averaged, "changed": all.len(), "rows": rows })
         },
         || {
             let unit = &shown.unit;
             let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
+            if averaged != [0, 0] {
+                let [before, after] = averaged;
+                let _ = writeln!(text, "Values: averages of {before} profiles before, {after} after");
+            }
             // Writing to a string cannot fail, here and below.
             let change = right.total().wrapping_sub(left.total());
             let before = format_value(left.total(), unit);

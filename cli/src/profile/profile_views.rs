@@ -5,6 +5,7 @@ use std::fmt::Write;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::analysis::sandwich::SandwichView;
 use athanor_profile::analysis::top_table::{TopRow, TopTable};
+use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::flamegraph::Flamegraph;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::data_model::symbols::{Line, NO_ENTRY};
@@ -22,29 +23,33 @@ const ALL_DEPTHS: usize = usize::MAX - 1;
 /// Lists the functions with the highest cost.
 pub fn top(args: &args::TopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (profile, value) = input::merge_input_for_view(&args.input)?;
-    table(&profile, value, &args.view, output)
+    table(&profile, value, ValueDivisor::default(), &args.view, output)
 }
 
-/// Lists the functions of a profile with the highest cost, or the callers and callees of one function.
+/// Lists the functions of a profile with the highest cost, or the callers and callees of one function. Values are
+/// divided after they are added up.
 pub fn table(
     profile: &Profile,
     value: usize,
+    divisor: ValueDivisor,
     view: &TopViewArgs,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let tree = Tree::from_profile(profile, value);
     let shown = &profile.header.types[value];
     if let Some(function) = &view.focus {
-        return focus(view, &tree, function, shown, output);
+        return focus(view, &tree, function, shown, divisor, output);
     }
-    let table = TopTable::from_tree(&tree);
+    let mut table = TopTable::from_tree(&tree);
+    divisor.divide_table(&mut table);
     let rows = &table.rows[..view.limit.min(table.rows.len())];
     output.print_json_or_text(
         || {
             let rows: Vec<Value> = rows.iter().map(row_json).collect();
-            json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total, "functions": table.rows.len(), "rows": rows })
+            json!({ "type": type_name(shown), "unit": shown.unit, "total": table.total,
+                "averaged_profiles": divisor.averaged_profiles(), "functions": table.rows.len(), "rows": rows })
         },
-        || table_text(profile, value, &table, rows, output),
+        || table_text(profile, value, &table, divisor, rows, output),
     )
 }
 
@@ -59,6 +64,7 @@ fn table_text(
     profile: &Profile,
     value: usize,
     table: &TopTable,
+    divisor: ValueDivisor,
     rows: &[TopRow],
     output: &ConsoleOutput,
 ) -> String {
@@ -66,6 +72,7 @@ fn table_text(
     let mut text = String::new();
     // Writing to a string does not fail, here and below.
     let _ = writeln!(text, "Type: {}", harmless(&type_name(shown)));
+    text.push_str(&averages_line(divisor));
     if profile.header.time_nanos != 0 {
         let _ = write!(text, "Time: {}", format_rfc3339(profile.header.time_nanos));
         if profile.header.duration_nanos > 0 {
@@ -95,6 +102,14 @@ fn table_text(
             writeln!(text, "{flat:>10} {flat_share:>7} {sum:>7} {cum:>10} {all:>7}  {}", harmless(&row.name));
     }
     text
+}
+
+/// Returns a line that names the number of averaged profiles, or nothing if values are sums.
+fn averages_line(divisor: ValueDivisor) -> String {
+    match divisor.averaged_profiles() {
+        0 => String::new(),
+        profiles => format!("Values: averages of {profiles} profiles\n"),
+    }
 }
 
 /// Checks that a function exists. The error names similar functions.
@@ -182,24 +197,27 @@ fn focus(
     tree: &Tree,
     function: &str,
     shown: &ValueType,
+    divisor: ValueDivisor,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     known(tree, function)?;
     let mut around = SandwichView::from_tree(tree, function, view.depth);
-    around.callers.truncate(view.max_nodes);
-    around.callees.truncate(view.max_nodes);
+    for side in [&mut around.callers, &mut around.callees] {
+        side.truncate(view.max_nodes);
+        *side = divisor.divide_tree(side);
+    }
+    let total = divisor.divide(tree.total());
     output.print_json_or_text(
         || {
             let callers = graph_json(&around.callers);
             let callees = graph_json(&around.callees);
-            json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": tree.total(),
-                "cum": around.callees.total(), "callers": callers, "callees": callees })
+            json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": total,
+                "averaged_profiles": divisor.averaged_profiles(), "cum": around.callees.total(), "callers": callers, "callees": callees })
         },
         || {
             let cum = around.callees.total();
-            let total = tree.total();
             let share = format_percent(cum as f64 / total as f64);
-            let mut text = format!("Type: {}\n", harmless(&type_name(shown)));
+            let mut text = format!("Type: {}\n{}", harmless(&type_name(shown)), averages_line(divisor));
             let cum = format_value(cum, &shown.unit);
             let total = format_value(total, &shown.unit);
             let _ = writeln!(text, "{}: {cum}, {share} of {total} total", harmless(function));
@@ -238,30 +256,33 @@ fn graph_json(tree: &Tree) -> Value {
 /// Draws a flame graph.
 pub fn flamegraph(args: &args::FlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (profile, value) = input::merge_input_for_view(&args.input)?;
-    draw_flamegraph(&profile, value, &args.view, output)
+    draw_flamegraph(&profile, value, ValueDivisor::default(), &args.view, output)
 }
 
-/// Draws the flame graph of a profile.
+/// Draws the flame graph of a profile. Values are divided after they are added up.
 pub fn draw_flamegraph(
     profile: &Profile,
     value: usize,
+    divisor: ValueDivisor,
     view: &FlamegraphViewArgs,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let mut tree = focus_tree(Tree::from_profile(profile, value), view.focus.as_deref())?;
     tree.truncate(view.max_nodes);
+    let tree = divisor.divide_tree(&tree);
     let shown = &profile.header.types[value];
     output.print_json_or_text(
         || {
             let mut graph = graph_json(&tree);
             graph["type"] = json!(type_name(shown));
             graph["unit"] = json!(shown.unit);
+            graph["averaged_profiles"] = json!(divisor.averaged_profiles());
             graph
         },
         || {
             let options =
                 ansi::AnsiOptions { width: output.width, height: view.max_lines, color: output.color };
-            ansi::write(&tree, &shown.unit, options)
+            averages_line(divisor) + &ansi::write(&tree, &shown.unit, options)
         },
     )
 }
@@ -271,6 +292,7 @@ pub fn info(args: &args::InputArgs, output: &ConsoleOutput) -> Result<(), Status
     let profile = input::merge_files(&args.files, &args.picked)?;
     let shown = input::select_value(&args.files[0], &profile, &args.picked)?;
     let header = &profile.header;
+    (0..header.types.len()).try_for_each(|value| input::check_sums(&profile, value))?;
     let symbols = &profile.dictionary.symbols;
     let functions = TopTable::from_profile(&profile, shown).rows.len();
     let totals: Vec<i64> = (0..header.types.len()).map(|value| profile.total(value)).collect();

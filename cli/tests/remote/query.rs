@@ -94,6 +94,42 @@ fn types_and_labels_are_listed() {
 }
 
 #[test]
+fn gauges_are_averages_over_profiles() {
+    let server = Server::start(|request, _| match request.method.as_str() {
+        "athanor.v1.ExploreService/Functions" => Answer::of(&athanor_proto::athanor::v1::FunctionsResponse {
+            averaged_profiles: 4,
+            ..Default::default()
+        }),
+        _ => Answer(
+            200,
+            vec![("content-type", "application/proto".into())],
+            encoded(&[("main;work", 1_003), ("main;rest", 1)]),
+        ),
+    });
+    let read = |args: &[&str]| -> Value {
+        let (code, json, err) = run(&[args, &["--type", OTHERS[1], "--json"]].concat(), &server.url);
+        assert_eq!((code, err.as_str()), (0, ""));
+        serde_json::from_str(&json).unwrap()
+    };
+    let top = read(&["query", "top"]);
+    let flat = |row: usize| top["rows"][row]["flat"].as_i64();
+    assert_eq!((top["total"].as_i64(), top["averaged_profiles"].as_i64()), (Some(251), Some(4)));
+    assert_eq!([flat(0), flat(1)], [Some(251), Some(0)]);
+    let focus = read(&["query", "top", "--focus", "work"]);
+    assert_eq!((focus["cum"].as_i64(), focus["total"].as_i64()), (Some(251), Some(251)));
+    let graph = read(&["query", "flamegraph"]);
+    assert_eq!((graph["total"].as_i64(), graph["averaged_profiles"].as_i64()), (Some(251), Some(4)));
+    let diff = read(&["query", "diff", "--left", "{a=\"b\"}", "--right", "{a=\"c\"}"]);
+    assert_eq!((diff["left_total"].as_i64(), diff["right_total"].as_i64()), (Some(251), Some(251)));
+    assert_eq!(diff["averaged_profiles"], serde_json::json!([4, 4]));
+    let (_, text, _) = run(&["query", "top", "--type", OTHERS[1]], &server.url);
+    assert!(text.contains("Values: averages of 4 profiles"), "{text}");
+    let amount = run(&["query", "top", "--type", CPU, "--json"], &server.url).1;
+    let amount: Value = serde_json::from_str(&amount).unwrap();
+    assert_eq!((amount["total"].as_i64(), amount["averaged_profiles"].as_i64()), (Some(1_004), Some(0)));
+}
+
+#[test]
 fn top_is_the_table_of_files() {
     let server = server();
     let args = [

@@ -192,9 +192,17 @@ impl DiffTree {
 /// Returns the changed functions, the largest change of self value first. Remainders of truncations are no
 /// functions and are omitted, so the trees should be complete.
 pub fn diff_functions(left: &Tree, right: &Tree) -> Vec<FunctionDiff> {
+    diff_weights(function_weights(left), function_weights(right))
+}
+
+/// Returns the changes between the weights of functions, as [`diff_functions`] does.
+pub fn diff_weights(
+    left: Vec<(&str, FunctionWeights)>,
+    right: Vec<(&str, FunctionWeights)>,
+) -> Vec<FunctionDiff> {
     let mut sides: BTreeMap<&str, [FunctionWeights; 2]> = BTreeMap::new();
-    for (side, tree) in [left, right].into_iter().enumerate() {
-        for (name, weights) in function_weights(tree) {
+    for (side, functions) in [left, right].into_iter().enumerate() {
+        for (name, weights) in functions {
             sides.entry(name).or_default()[side] = weights;
         }
     }

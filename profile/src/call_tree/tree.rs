@@ -155,6 +155,19 @@ impl Tree {
         }
     }
 
+    /// Returns a tree of the same nodes with other values. Each total is that of the old one, not the sum of its parts.
+    pub(crate) fn map_values(&self, value: impl Fn(i64) -> i64) -> Tree {
+        let of_node = |node: &TreeNode| TreeNode {
+            total: value(node.total),
+            self_value: value(node.self_value),
+            ..*node
+        };
+        let nodes: Vec<TreeNode> = self.nodes.iter().map(of_node).collect();
+        let magnitude =
+            nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.self_value.unsigned_abs()));
+        Tree { names: self.names.clone(), nodes, magnitude }
+    }
+
     /// Returns the approximate memory in bytes.
     pub fn bytes(&self) -> usize {
         let texts: usize = self.names.iter().map(|name| name.len() + size_of::<[usize; 4]>()).sum();

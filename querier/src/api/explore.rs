@@ -2,15 +2,17 @@
 //! truncated graph, changes between two queries, and the single profiles of a point.
 //!
 //! Each uses the complete result of all sources. Only the response is truncated: to a page of rows or to a
-//! number of nodes. A response contains its warnings, in addition to the header that all responses have.
+//! number of nodes. A response contains its warnings and resolution, in addition to the headers that all responses
+//! have. Values of gauges are averages over profiles.
 
 use athanor_chassis::Status;
 use athanor_profile::ProfileType;
-use athanor_query::ProfileSelection;
+use athanor_query::{ProfileSelection, RequiredResolution};
 
 use crate::api::merge::StackOptions;
 use crate::validate::invalid_argument;
 
+mod averages;
 mod changes;
 mod functions;
 mod lines;
@@ -47,6 +49,12 @@ struct PageRange {
 impl ExploreQuery {
     fn unit(&self) -> String {
         self.profile_type.value.unit.clone()
+    }
+
+    /// Returns the query, which reads single profiles only.
+    fn with_single_profiles(mut self) -> Self {
+        self.selection.resolution = Some(RequiredResolution { single_profiles: true, steps: None });
+        self
     }
 }
 

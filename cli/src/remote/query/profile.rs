@@ -1,9 +1,10 @@
 //! Commands `query top`, `query flamegraph` and `query diff`, on profiles that a server merges.
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::formats::pprof::{self, DecodeError, DecodeLimits};
 use athanor_profile::{Profile, ProfileType, analysis::prune};
+use athanor_proto::athanor::v1::{FunctionsRequest, FunctionsResponse, Page, Query};
 use athanor_proto::querier::v1::SelectMergeProfileRequest;
 use athanor_query::Selector;
 
@@ -11,26 +12,27 @@ use super::{MillisTimeRange, types};
 use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelectionArgs, QueryTopArgs};
 use crate::output::{ConsoleOutput, harmless, type_name};
 use crate::profile::convert::{self, ConversionOptions};
+use crate::profile::diff::DiffSide;
 use crate::remote::api_client::ApiClient;
 use crate::{profile::diff as changes, profile::profile_views};
 
 /// Lists the functions with the highest cost.
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let profile = selected(&args.select).await?;
+    let SelectedProfile { profile, divisor } = selected(&args.select).await?;
     match args.written.out {
         Some(_) => write(profile, &args.written, None, args.view.focus.as_deref(), output),
-        None => profile_views::table(&pruned(profile), 0, &args.view, output),
+        None => profile_views::table(&pruned(profile), 0, divisor, &args.view, output),
     }
 }
 
 /// Draws a flame graph.
 pub(super) async fn flamegraph(args: QueryFlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let profile = selected(&args.select).await?;
+    let SelectedProfile { profile, divisor } = selected(&args.select).await?;
     let max_nodes = args.view.max_nodes;
     let focus = args.view.focus.as_deref();
     match args.written.out {
         Some(_) => write(profile, &args.written, Some(max_nodes), focus, output),
-        None => profile_views::draw_flamegraph(&pruned(profile), 0, &args.view, output),
+        None => profile_views::draw_flamegraph(&pruned(profile), 0, divisor, &args.view, output),
     }
 }
 
@@ -55,7 +57,14 @@ fn write(
     convert::write(profile, 0, out, ConversionOptions { format, max_nodes, focus }, title, output)
 }
 
-async fn selected(select: &QuerySelectionArgs) -> Result<Profile, Status> {
+/// Merged profile of a selection. Its values are sums.
+struct SelectedProfile {
+    profile: Profile,
+    /// Divisor for the values that a view shows: those of a gauge are averages.
+    divisor: ValueDivisor,
+}
+
+async fn selected(select: &QuerySelectionArgs) -> Result<SelectedProfile, Status> {
     let client = ApiClient::new(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
@@ -68,7 +77,7 @@ async fn fetch(
     meant: &ProfileType,
     selector: &Selector,
     range: MillisTimeRange,
-) -> Result<Profile, Status> {
+) -> Result<SelectedProfile, Status> {
     let request = SelectMergeProfileRequest {
         profile_type_id: meant.to_string(),
         label_selector: selector.to_string(),
@@ -89,7 +98,31 @@ async fn fetch(
     if profile.samples.is_empty() || profile.header.types.is_empty() {
         return Err(missing(client, meant, selector, range).await);
     }
-    Ok(profile)
+    let divisor = fetch_divisor(client, meant, selector, range).await?;
+    Ok(SelectedProfile { profile, divisor })
+}
+
+/// Fetches the number of profiles of a gauge. Values of other types are sums.
+async fn fetch_divisor(
+    client: &ApiClient,
+    meant: &ProfileType,
+    selector: &Selector,
+    range: MillisTimeRange,
+) -> Result<ValueDivisor, Status> {
+    if !meant.is_gauge() {
+        return Ok(ValueDivisor::default());
+    }
+    let query = Query {
+        profile_type: meant.to_string(),
+        selector: selector.to_string(),
+        start: range.start,
+        end: range.end,
+        stack_trace_selector: None,
+    };
+    let page = Some(Page { offset: 0, limit: 1 });
+    let request = FunctionsRequest { query: Some(query), page, ..FunctionsRequest::default() };
+    let response: FunctionsResponse = client.request("athanor.v1.ExploreService/Functions", &request).await?;
+    Ok(ValueDivisor::from_profiles(response.averaged_profiles))
 }
 
 /// Returns the error for an empty result: the type is unknown, or it has no data in that range.
@@ -127,8 +160,8 @@ pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result
     let left = fetch(&client, &meant, &args.left, left_range);
     let right = fetch(&client, &meant, &args.right, right_range);
     let (left, right) = futures::future::try_join(left, right).await?;
-    let left = pruned(left);
-    let right = pruned(right);
-    let shown = &right.header.types[0];
-    changes::compare(&Tree::from_profile(&left, 0), &Tree::from_profile(&right, 0), shown, args.limit, output)
+    let shown = right.profile.header.types[0].clone();
+    let [left, right] =
+        [left, right].map(|side| DiffSide::from_profile(&pruned(side.profile), 0, side.divisor));
+    changes::compare(&left, &right, &shown, args.limit, output)
 }

@@ -11,19 +11,18 @@ pub(crate) use wire::changes;
 ///
 /// Values of time and memory are samples times a period. If uploads differ in their periods, the greatest
 /// counts. The number of samples is then a lower bound, and a verdict of more than sampling noise is
-/// reliable. Memory in use recurs in each profile, so there are as many samples as in one profile.
+/// reliable. Gauges are averages, so there are as many samples as in one profile.
 fn value_per_sample(profile_type: &ProfileType, profiles: &ProfileList) -> Result<f64, String> {
     let ProfileType { value, period, .. } = profile_type;
-    let of_all = if value.kind.starts_with("inuse_") { profiles.profiles.max(1) as f64 } else { 1.0 };
     if matches!(value.kind.as_str(), "samples" | "sample") && value.unit == "count" {
-        return Ok(of_all);
+        return Ok(1.0);
     }
     if value.unit.is_empty() || value.unit == "count" || value.unit != period.unit {
         return Err(format!("number of samples behind values of {}:{} is unknown", value.kind, value.unit));
     }
     match profiles.periods {
         None => Err("one side has no profile".to_owned()),
-        Some((least, most)) if least > 0 => Ok(most as f64 * of_all),
+        Some((least, most)) if least > 0 => Ok(most as f64),
         Some((least, _)) => Err(format!("some profiles have the period {least}, must be positive")),
     }
 }
@@ -51,7 +50,7 @@ mod tests {
         assert_eq!(of("process_cpu:cpu:nanoseconds:cpu:nanoseconds", periods), Ok(10.0));
         assert_eq!(of("process_cpu:samples:count:cpu:nanoseconds", periods), Ok(1.0));
         assert_eq!(of("memory:alloc_space:bytes:space:bytes", periods), Ok(10.0));
-        assert_eq!(of("memory:inuse_space:bytes:space:bytes", periods), Ok(40.0));
+        assert_eq!(of("memory:inuse_space:bytes:space:bytes", periods), Ok(10.0));
         assert!(of("memory:alloc_objects:count:space:bytes", periods).is_err());
         assert!(of("goroutine:goroutine:count:goroutine:count", periods).is_err());
         assert!(of("mutex:delay:nanoseconds:contentions:count", periods).is_err());

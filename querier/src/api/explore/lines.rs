@@ -4,8 +4,9 @@ use athanor_chassis::Status;
 use athanor_profile::analysis::source_lines;
 use athanor_proto::athanor::v1::{LineRow, LinesRequest, LinesResponse};
 
+use super::averages::value_divisor;
 use super::require_function;
-use super::wire::{parse_page, parse_query};
+use super::wire::{parse_page, parse_query, resolution_text};
 use crate::QueryContext;
 use crate::api::merge::merged_stacks;
 use crate::context::result_cache::cached_query::run_cached;
@@ -31,7 +32,10 @@ async fn lines_of(
     let page = parse_page(request.page)?;
     let function = require_function(request.function)?;
     let unit = asked.unit();
-    let merged = merged_stacks(executor, reader, asked.selection, asked.stacks).await?;
+    let (divisor, merged) = futures::try_join!(
+        value_divisor(executor, reader, &asked),
+        merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone()),
+    )?;
     let job_executor = executor.clone();
     let held = reader.clone();
     executor
@@ -44,12 +48,19 @@ async fn lines_of(
             let rows = shown().map(|(place, weights)| LineRow {
                 file: place.file.to_owned(),
                 line: place.line,
-                self_: weights.flat,
-                total: weights.cum,
+                self_: divisor.divide(weights.flat),
+                total: divisor.divide(weights.cum),
             });
-            let self_ = all.function.flat;
-            let total = all.function.cum;
-            Ok(LinesResponse { self_, total, unit, count, rows: rows.collect(), warnings: held.warnings() })
+            Ok(LinesResponse {
+                self_: divisor.divide(all.function.flat),
+                total: divisor.divide(all.function.cum),
+                unit,
+                count,
+                rows: rows.collect(),
+                warnings: held.warnings(),
+                averaged_profiles: divisor.averaged_profiles(),
+                resolution: resolution_text(&held),
+            })
         })
         .await?
 }

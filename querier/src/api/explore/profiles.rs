@@ -6,7 +6,7 @@ use athanor_query::{
     PartialResult, ProfileListEntry, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind,
 };
 
-use super::wire::{parse_page, parse_query, visible_labels};
+use super::wire::{parse_page, parse_query, resolution_text, visible_labels};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
 use crate::execute::executor::QueryExecutor;
@@ -69,7 +69,8 @@ async fn list_profiles(
                 total: one.total,
             });
             let rows = rows.collect();
-            Ok(ProfilesResponse { unit, count: list.profiles, rows, warnings: held.warnings() })
+            let resolution = resolution_text(&held);
+            Ok(ProfilesResponse { unit, count: list.profiles, rows, warnings: held.warnings(), resolution })
         })
         .await?
 }

@@ -5,8 +5,9 @@ use athanor_profile::analysis::sandwich::SandwichView;
 use athanor_profile::analysis::top_table::function_weights;
 use athanor_proto::athanor::v1::{SandwichRequest, SandwichResponse, SubtreeRequest, SubtreeResponse};
 
+use super::averages::value_divisor;
 use super::require_function;
-use super::wire::{parse_query, wire_tree};
+use super::wire::{parse_query, resolution_text, wire_tree};
 use crate::QueryContext;
 use crate::api::merge::full_tree;
 use crate::context::result_cache::cached_query::run_cached;
@@ -39,7 +40,10 @@ async fn compute_sandwich(
     // The level of the function itself is added to the depth later, without an overflow.
     let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
     let unit = asked.unit();
-    let whole = full_tree(executor, reader, asked.selection, asked.stacks).await?;
+    let (divisor, whole) = futures::try_join!(
+        value_divisor(executor, reader, &asked),
+        full_tree(executor, reader, asked.selection.clone(), asked.stacks.clone()),
+    )?;
     let job_executor = executor.clone();
     let held = reader.clone();
     executor.render_on_pool(reader, move || {
@@ -56,12 +60,14 @@ async fn compute_sandwich(
         callers.truncate_with_ties(max_nodes.asked, max_nodes.most);
         callees.truncate_with_ties(max_nodes.asked, max_nodes.most);
         Ok(SandwichResponse {
-            self_: weights.flat,
-            total: weights.cum,
+            self_: divisor.divide(weights.flat),
+            total: divisor.divide(weights.cum),
             unit,
-            callers: Some(wire_tree(&job_executor, &held, &callers)?),
-            callees: Some(wire_tree(&job_executor, &held, &callees)?),
+            callers: Some(wire_tree(&job_executor, &held, &callers, divisor)?),
+            callees: Some(wire_tree(&job_executor, &held, &callees, divisor)?),
             warnings: held.warnings(),
+            averaged_profiles: divisor.averaged_profiles(),
+            resolution: resolution_text(&held),
         })
     })
     .await?
@@ -87,29 +93,40 @@ async fn compute_subtree(
     let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &executor.limits(reader))?;
     let unit = asked.unit();
     // Sources may omit stacks outside the path.
-    let mut stacks = asked.stacks;
+    let mut stacks = asked.stacks.clone();
     if stacks.filter.call_site.is_empty() {
         stacks.filter.call_site.clone_from(&path);
     }
-    let whole = full_tree(executor, reader, asked.selection, stacks).await?;
+    let (divisor, whole) = futures::try_join!(
+        value_divisor(executor, reader, &asked),
+        full_tree(executor, reader, asked.selection.clone(), stacks),
+    )?;
     let job_executor = executor.clone();
     let held = reader.clone();
     executor
         .render_on_pool(reader, move || {
             let Some(node) = whole.find(&path) else {
-                return Ok(SubtreeResponse { unit, warnings: held.warnings(), ..SubtreeResponse::default() });
+                return Ok(SubtreeResponse {
+                    unit,
+                    warnings: held.warnings(),
+                    averaged_profiles: divisor.averaged_profiles(),
+                    resolution: resolution_text(&held),
+                    ..SubtreeResponse::default()
+                });
             };
             let mut branch = whole.subtree(node, skip as usize);
             nodes.truncate(&mut branch);
             let node = &whole.nodes()[node as usize];
             Ok(SubtreeResponse {
-                self_: node.self_value,
-                total: node.total,
+                self_: divisor.divide(node.self_value),
+                total: divisor.divide(node.total),
                 unit,
                 callees: u64::from(node.child_count),
-                tree: Some(wire_tree(&job_executor, &held, &branch)?),
-                other: branch.truncated_total(),
+                tree: Some(wire_tree(&job_executor, &held, &branch, divisor)?),
+                other: divisor.divide(branch.truncated_total()),
                 warnings: held.warnings(),
+                averaged_profiles: divisor.averaged_profiles(),
+                resolution: resolution_text(&held),
             })
         })
         .await?

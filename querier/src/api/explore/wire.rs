@@ -2,6 +2,7 @@
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
+use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::tree::{OTHER_NAME, Tree};
 use athanor_proto::athanor::v1::{Page, Query, Tree as WireTree, TreeNode};
 use athanor_proto::types::v1::LabelPair;
@@ -41,11 +42,17 @@ pub(super) fn visible_labels(labels: &Labels, reader: &QueryContext) -> Vec<Labe
     shown.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
 }
 
+/// Returns the resolution of the results so far, as the header states it.
+pub(super) fn resolution_text(reader: &QueryContext) -> String {
+    reader.resolution().unwrap_or_default().to_string()
+}
+
 /// Converts a tree to its wire form, after reserving memory for it.
 pub(super) fn wire_tree(
     executor: &QueryExecutor,
     reader: &QueryContext,
     tree: &Tree,
+    divisor: ValueDivisor,
 ) -> Result<WireTree, Status> {
     let texts: usize = tree.names().iter().map(|name| size_of::<String>() + name.len()).sum();
     executor.reserve_memory(reader, texts + tree.nodes().len() * TREE_NODE_BYTES)?;
@@ -57,8 +64,8 @@ pub(super) fn wire_tree(
     let nodes = (0u32..).zip(tree.nodes()).map(|(at, node)| TreeNode {
         name: if node.other { other } else { node.name },
         parent: node.parent.min(at),
-        self_: node.self_value,
-        total: node.total,
+        self_: divisor.divide(node.self_value),
+        total: divisor.divide(node.total),
         other: node.other,
     });
     Ok(WireTree { nodes: nodes.collect(), names })

@@ -6,16 +6,16 @@ use athanor_chassis::Status;
 use athanor_profile::analysis::compare::{self, ChangeRanking, ComparisonSide, WeightChange, WeightKind};
 use athanor_profile::analysis::source_lines::{self, SourceLine};
 use athanor_profile::analysis::top_table::function_weights;
+use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::athanor::v1::{
     ChangeLevel, ChangeOrder, ChangeRow, ChangesRequest, ChangesResponse, ChangesSide,
     Measure as WireMeasure, Verdict, Weights,
 };
-use athanor_query::{
-    MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind, RequiredResolution,
-};
+use athanor_query::{MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind};
 
-use super::super::wire::{parse_page, parse_query};
+use super::super::averages::value_divisor;
+use super::super::wire::{parse_page, parse_query, resolution_text};
 use super::super::{ExploreQuery, PageRange};
 use super::value_per_sample;
 use crate::QueryContext;
@@ -63,22 +63,31 @@ async fn compute_changes(
         )));
     }
     let level = ChangeLevel::try_from(request.level).unwrap_or_default();
-    let (profiles_of_left, profiles_of_right, left, right) = futures::try_join!(
+    // The test for noise counts single profiles, so all values are those of single profiles too.
+    let [left, right] = [left, right].map(ExploreQuery::with_single_profiles);
+    let (profiles_of_left, profiles_of_right, left_divisor, right_divisor, left, right) = futures::try_join!(
         count_profiles(executor, reader, left.clone()),
         count_profiles(executor, reader, right.clone()),
-        load_weights(executor, reader, left, level),
-        load_weights(executor, reader, right, level),
+        value_divisor(executor, reader, &left),
+        value_divisor(executor, reader, &right),
+        load_weights(executor, reader, left.clone(), level),
+        load_weights(executor, reader, right.clone(), level),
     )?;
     let profiles = [profiles_of_left, profiles_of_right];
+    let divisors = [left_divisor, right_divisor];
     let samples = [0, 1].map(|at: usize| value_per_sample(&of_left, &profiles[at]));
     let known = samples.clone().map(Result::ok);
     let job_executor = executor.clone();
     let held = reader.clone();
-    let compare = move || answer(&job_executor, &held, [left.side(known[0]), right.side(known[1])], shown);
+    let compare = move || {
+        let sides = [left.side(known[0], divisors[0]), right.side(known[1], divisors[1])];
+        answer(&job_executor, &held, sides, shown)
+    };
     let mut answer = executor.render_on_pool(reader, compare).await??;
     let side = |side: &mut Option<ChangesSide>, profiles: &ProfileList, at: usize| {
         let side = side.get_or_insert_default();
         side.profiles = profiles.profiles;
+        side.averaged_profiles = divisors[at].averaged_profiles();
         // The cast saturates.
         side.period = samples[at].as_ref().map_or(0, |sample| *sample as i64);
     };
@@ -87,6 +96,7 @@ async fn compute_changes(
     answer.unit = of_left.value.unit;
     answer.untested = samples.into_iter().find_map(Result::err).unwrap_or_default();
     answer.warnings = reader.warnings();
+    answer.resolution = resolution_text(reader);
     Ok(answer)
 }
 
@@ -112,9 +122,7 @@ async fn load_weights(
     asked: ExploreQuery,
     level: ChangeLevel,
 ) -> Result<WeightSource, Status> {
-    let ExploreQuery { mut selection, stacks, .. } = asked;
-    // The test for noise counts single profiles, so the weights are those of single profiles too.
-    selection.resolution = Some(RequiredResolution { single_profiles: true, steps: None });
+    let ExploreQuery { selection, stacks, .. } = asked;
     Ok(match level {
         ChangeLevel::Function => {
             WeightSource::Functions(full_tree(executor, reader, selection, stacks).await?)
@@ -132,8 +140,9 @@ enum WeightSource {
 }
 
 impl WeightSource {
-    fn side(&self, sample: Option<f64>) -> ComparisonSide<SourceLine<'_>> {
-        match self {
+    /// Returns the side with values divided. Values of a sample are those of one profile then.
+    fn side(&self, sample: Option<f64>, divisor: ValueDivisor) -> ComparisonSide<SourceLine<'_>> {
+        let mut side = match self {
             WeightSource::Functions(tree) => {
                 let of_function = |name| SourceLine { function: Cow::from(name), ..SourceLine::default() };
                 let weights =
@@ -142,10 +151,13 @@ impl WeightSource {
             }
             WeightSource::Lines(merged) => {
                 let MergedProfile { dictionary, totals, .. } = &**merged;
-                let total = totals.iter().fold(0i64, |sum, total| sum.wrapping_add(*total));
+                let total = totals.iter().sum();
                 ComparisonSide { weights: source_lines::all_lines(dictionary, totals), total, sample }
             }
-        }
+        };
+        side.total = divisor.divide(side.total);
+        side.weights.iter_mut().for_each(|(_, weights)| *weights = divisor.divide_weights(*weights));
+        side
     }
 }
 

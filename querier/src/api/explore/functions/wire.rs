@@ -1,12 +1,18 @@
 //! Function table on the wire.
 
+use std::collections::BTreeMap;
+
 use athanor_chassis::Status;
+use athanor_profile::Labels;
+use athanor_profile::analysis::value_divisor::ValueDivisor;
+use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::athanor::v1::{
     FunctionGroup, FunctionOfGroup, FunctionOrder, FunctionRow, FunctionsRequest, FunctionsResponse,
 };
 
-use super::super::wire::{parse_page, parse_query, visible_labels};
-use super::{FunctionEntry, FunctionSortOrder, grouped_trees, rank_functions};
+use super::super::averages::{group_divisors, value_divisor};
+use super::super::wire::{parse_page, parse_query, resolution_text, visible_labels};
+use super::{FunctionEntry, FunctionSortOrder, FunctionWeights, grouped_trees, rank_functions};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
 use crate::execute::executor::QueryExecutor;
@@ -41,7 +47,13 @@ async fn functions_of(
     };
     let unit = asked.unit();
     let is_grouped = !request.group_by.is_empty();
-    let trees = grouped_trees(executor, reader, asked, request.group_by).await?;
+    let group_by = request.group_by;
+    let (divisor, of_groups, trees) = futures::try_join!(
+        value_divisor(executor, reader, &asked),
+        group_divisors(executor, reader, &asked, &group_by),
+        grouped_trees(executor, reader, asked.clone(), group_by.clone()),
+    )?;
+    let divisors = FunctionDivisors::new(divisor, &of_groups, &trees);
     let job_executor = executor.clone();
     let held = reader.clone();
     executor
@@ -52,34 +64,62 @@ async fn functions_of(
             let of_row = |row: &FunctionEntry<'_>| {
                 FUNCTION_ROW_BYTES + row.name.len() + row.of_groups.len() * GROUP_PART_BYTES
             };
-            let of_groups: usize =
+            let group_bytes: usize =
                 trees.keys().map(|labels| FUNCTION_ROW_BYTES + 2 * labels.text_bytes()).sum();
-            job_executor.reserve_memory(&held, of_groups + shown.iter().map(of_row).sum::<usize>())?;
-            let total = trees.values().fold(0i64, |sum, tree| sum.wrapping_add(tree.total()));
-            let groups = trees.iter().filter(|_| is_grouped);
-            let groups = groups.map(|(values, tree)| FunctionGroup {
+            job_executor.reserve_memory(&held, group_bytes + shown.iter().map(of_row).sum::<usize>())?;
+            let total: i64 = trees.values().map(Tree::total).sum();
+            let groups = trees.iter().zip(&divisors.of_groups).filter(|_| is_grouped);
+            let groups = groups.map(|((values, tree), divisor)| FunctionGroup {
                 labels: visible_labels(values, &held),
-                total: tree.total(),
+                total: divisor.divide(tree.total()),
+                averaged_profiles: divisor.averaged_profiles(),
             });
-            let rows = shown.iter().map(|function| row(function, is_grouped));
+            let rows = shown.iter().map(|function| row(function, is_grouped, &divisors));
             let groups = groups.collect();
             let rows = rows.collect();
-            Ok(FunctionsResponse { total, unit, count, groups, rows, warnings: held.warnings() })
+            Ok(FunctionsResponse {
+                total: divisors.of_all.divide(total),
+                unit,
+                count,
+                groups,
+                rows,
+                warnings: held.warnings(),
+                averaged_profiles: divisors.of_all.averaged_profiles(),
+                resolution: resolution_text(&held),
+            })
         })
         .await?
 }
 
-fn row(function: &FunctionEntry<'_>, is_grouped: bool) -> FunctionRow {
-    let of_groups = function.of_groups.iter().filter(|_| is_grouped);
-    let of_group = |(group, weights): &(u32, _)| FunctionOfGroup { group: *group, ..part(weights) };
-    FunctionRow {
-        name: function.name.to_owned(),
-        self_: function.weights.flat,
-        total: function.weights.cum,
-        groups: of_groups.map(of_group).collect(),
+/// Divisors of the values of a table.
+struct FunctionDivisors {
+    of_all: ValueDivisor,
+    /// Divisor of each group, in the order of their trees.
+    of_groups: Vec<ValueDivisor>,
+}
+
+impl FunctionDivisors {
+    fn new(
+        of_all: ValueDivisor,
+        of_groups: &BTreeMap<Labels, ValueDivisor>,
+        trees: &BTreeMap<Labels, Tree>,
+    ) -> Self {
+        let of_group = |labels: &Labels| of_groups.get(labels).copied().unwrap_or_default();
+        FunctionDivisors { of_all, of_groups: trees.keys().map(of_group).collect() }
     }
 }
 
-fn part(weights: &super::FunctionWeights) -> FunctionOfGroup {
-    FunctionOfGroup { group: 0, self_: weights.flat, total: weights.cum }
+fn row(function: &FunctionEntry<'_>, is_grouped: bool, divisors: &FunctionDivisors) -> FunctionRow {
+    let of_groups = function.of_groups.iter().filter(|_| is_grouped);
+    let of_group = |(group, weights): &(u32, FunctionWeights)| {
+        let weights = divisors.of_groups[*group as usize].divide_weights(*weights);
+        FunctionOfGroup { group: *group, self_: weights.flat, total: weights.cum }
+    };
+    let weights = divisors.of_all.divide_weights(function.weights);
+    FunctionRow {
+        name: function.name.to_owned(),
+        self_: weights.flat,
+        total: weights.cum,
+        groups: of_groups.map(of_group).collect(),
+    }
 }
