@@ -24,6 +24,28 @@ fn rows_that_say_nothing_are_left_out() {
 }
 
 #[test]
+fn bound_of_sums_covers_each_profile_of_the_head() {
+    simulate(async {
+        let world = World::new().await;
+        let bound = async || {
+            let listing = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap();
+            let views = world.ingester.head_snapshots(listing.shards[0].id, 0, &tenant("acme")).unwrap();
+            views[0].max_sum(&[0]).unwrap()
+        };
+        let limit = i64::MAX as u64;
+        let pushed: [(&[(&str, i64)], u64); 3] = [
+            (&[("a", 5), ("b", 2)], 7),
+            (&[("a", i64::MAX)], limit + 7),
+            (&[("a", i64::MAX), ("b", i64::MAX)], u64::MAX),
+        ];
+        for (number, (rows, expected)) in (0..).zip(pushed) {
+            world.push_one(&upload(&profile(now() + number, rows))).await;
+            assert_eq!([bound().await, bound().await], [Some(expected); 2]);
+        }
+    });
+}
+
+#[test]
 fn spans_stay_with_their_rows() {
     simulate(async {
         let mut world = World::new().await;
