@@ -33,11 +33,8 @@ fn bound_of_sums_covers_each_profile_of_the_head() {
             views[0].max_sum(&[0]).unwrap()
         };
         let limit = i64::MAX as u64;
-        let pushed: [(&[(&str, i64)], u64); 3] = [
-            (&[("a", 5), ("b", 2)], 7),
-            (&[("a", i64::MAX)], limit + 7),
-            (&[("a", i64::MAX), ("b", i64::MAX)], u64::MAX),
-        ];
+        let pushed: [(&[(&str, i64)], u64); 3] =
+            [(&[("a", 5), ("b", 2)], 7), (&[("a", i64::MAX)], limit + 7), (&[("a", i64::MAX)], u64::MAX)];
         for (number, (rows, expected)) in (0..).zip(pushed) {
             world.push_one(&upload(&profile(now() + number, rows))).await;
             assert_eq!([bound().await, bound().await], [Some(expected); 2]);
