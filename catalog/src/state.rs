@@ -184,7 +184,7 @@ impl CatalogState {
                 Ok(self.expire_blocks(&retention, max_percent))
             }
             Command::RestoreBlocks { blocks } => self.restore_blocks(blocks),
-            Command::PurgeBlocks { blocks } => Ok(self.purge_blocks(blocks)),
+            Command::PurgeBlocks { blocks, expired_before } => Ok(self.purge_blocks(blocks, expired_before)),
         }
     }
 

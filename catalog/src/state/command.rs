@@ -326,7 +326,16 @@ pub enum CatalogCommand {
     PurgeBlocks {
         /// Ids of the blocks.
         blocks: Vec<BlockId>,
+        /// Latest expiration of the last part of a block that is purged. Blocks with parts that expired later are
+        /// skipped. Entries of older versions have no limit.
+        #[serde(default = "latest_time")]
+        expired_before: Timestamp,
     },
+}
+
+/// Returns the latest time, which excludes no block.
+fn latest_time() -> Timestamp {
+    Timestamp::from_nanos(i64::MAX)
 }
 
 /// Log entry: a command and its time. Applying reads no clock, so the leading voter stamps the entry. The

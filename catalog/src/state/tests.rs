@@ -38,6 +38,11 @@ fn span() -> TenantSpan {
     }
 }
 
+/// Purge of blocks whose last part expired until a time.
+fn purge(expired_before: Timestamp, blocks: Vec<BlockId>) -> CatalogCommand {
+    CatalogCommand::PurgeBlocks { blocks, expired_before }
+}
+
 fn block(number: u128, from: u64, to: u64) -> BlockEntry {
     let id = BlockId::from_number(number);
     BlockEntry {

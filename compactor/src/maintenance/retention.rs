@@ -146,13 +146,12 @@ impl RetentionWorker {
 
     /// Purges blocks that expired long enough ago, so that they are not restorable any more.
     async fn purge(&self, ages: &AgeReport) -> Result<(), Status> {
-        let is_due = |since: Timestamp| {
-            ages.time.since(since) >= self.config.deletion_delay.max(DELETION_GRACE_PERIOD)
-        };
-        let due = ages.expired.iter().filter(|ExpiredBlock { since, .. }| is_due(*since));
+        let expired_before = ages.time.minus(self.config.deletion_delay.max(DELETION_GRACE_PERIOD));
+        let due = ages.expired.iter().filter(|ExpiredBlock { since, .. }| *since <= expired_before);
         let blocks: Vec<BlockId> = due.map(|expired| expired.block).take(MAX_BLOCKS_PER_ROUND).collect();
         if !blocks.is_empty() {
-            self.propose(CatalogCommand::PurgeBlocks { blocks }).await?;
+            // Parts of these blocks may have expired since the ages were read.
+            self.propose(CatalogCommand::PurgeBlocks { blocks, expired_before }).await?;
         }
         Ok(())
     }

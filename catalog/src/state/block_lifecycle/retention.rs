@@ -326,8 +326,14 @@ impl CatalogState {
         Ok(CommandOutcome::from_count(count))
     }
 
-    /// Makes expired blocks unrestorable, before their objects are removed.
-    pub(in crate::state) fn purge_blocks(&mut self, blocks: Vec<BlockId>) -> CommandOutcome {
+    /// Makes expired blocks unrestorable, before their objects are removed. Skips blocks with parts that expired
+    /// after a time.
+    pub(in crate::state) fn purge_blocks(
+        &mut self,
+        mut blocks: Vec<BlockId>,
+        expired_before: Timestamp,
+    ) -> CommandOutcome {
+        blocks.retain(|block| self.last_expired_at(block) <= expired_before);
         CommandOutcome::from_count(self.retention.purge_expired(&blocks))
     }
 
@@ -374,17 +380,19 @@ impl CatalogState {
 
     /// Returns the blocks with expired parts that can be restored, the first to expire first.
     fn first_expired_blocks(&self) -> Vec<ExpiredBlock> {
-        let tombstoned_at = |block: &BlockId| self.tombstones.get(block).map(|tombstone| tombstone.since);
-        let since = |block: &BlockId| {
-            let known = self.retention.expired_at.get(block).copied();
-            known.or_else(|| tombstoned_at(block)).unwrap_or(self.now)
-        };
         let ids = self.retention.expired.keys();
         let mut expired: Vec<ExpiredBlock> =
-            ids.map(|block| ExpiredBlock { since: since(block), block: *block }).collect();
+            ids.map(|block| ExpiredBlock { since: self.last_expired_at(block), block: *block }).collect();
         expired.sort_unstable();
         expired.truncate(MAX_EXPIRED_PER_REPORT);
         expired
+    }
+
+    /// Returns the time at which the last expired part of a block expired.
+    fn last_expired_at(&self, block: &BlockId) -> Timestamp {
+        let known = self.retention.expired_at.get(block).copied();
+        let tombstoned_at = || self.tombstones.get(block).map(|tombstone| tombstone.since);
+        known.or_else(tombstoned_at).unwrap_or(self.now)
     }
 }
 

@@ -160,9 +160,7 @@ impl Drawn {
             },
             70 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
             71 => CatalogCommand::RestoreBlocks { blocks: self.tombstones(state) },
-            _ => CatalogCommand::PurgeBlocks {
-                blocks: state.tombstones().map(|(block, _)| block).take(2).collect(),
-            },
+            _ => purge(state.time(), state.tombstones().map(|(block, _)| block).take(2).collect()),
         }
     }
 

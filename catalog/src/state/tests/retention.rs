@@ -87,10 +87,7 @@ fn expired_block_is_restorable_until_it_is_purged() {
     assert_eq!(state.block_ages(late, &RetentionPolicy::uniform(RETENTION)).expired.len(), 4);
     let forgotten = state.apply(late.plus(TOMBSTONE_RETENTION), CatalogCommand::ExpireTombstones);
     assert_eq!(forgotten, CommandResult::Changed(0), "an expired block is never forgotten");
-    assert_eq!(
-        state.apply(late, CatalogCommand::PurgeBlocks { blocks: vec![first] }),
-        CommandResult::Changed(1)
-    );
+    assert_eq!(state.apply(late, purge(late, vec![first])), CommandResult::Changed(1));
     let restore =
         |state: &mut CatalogState, blocks| state.apply(late, CatalogCommand::RestoreBlocks { blocks });
     assert_eq!(restore(&mut state, vec![first]), CommandResult::Refused(CommandError::NotExpired(first)));
@@ -136,7 +133,7 @@ fn listing_names_removed_times_of_its_tenant_and_range_only() {
         assert_eq!(removed(state, &"third".parse().unwrap(), 0, i64::MAX), None);
     };
     check(&state);
-    state.apply(late, CatalogCommand::PurgeBlocks { blocks: (0..3).map(BlockId::from_number).collect() });
+    state.apply(late, purge(late, (0..3).map(BlockId::from_number).collect()));
     check(&state);
     let state = CatalogState::decode(&state.encode()).unwrap();
     check(&state);
@@ -293,12 +290,34 @@ fn purged_part_is_never_listed_again() {
     let mut state = shared_block();
     let id = BlockId::from_number(1);
     expire_with(&mut state, 3, with_a(kept_days(2, 2, 2, 2)));
-    let purge = CatalogCommand::PurgeBlocks { blocks: vec![id] };
+    let purge = purge(state.time(), vec![id]);
     assert_eq!(state.apply(state.time(), purge), CommandResult::Changed(1));
     assert_eq!(removed(&state, &"a".parse().unwrap(), 0, 99), Some((5, 9)));
     let restore = CatalogCommand::RestoreBlocks { blocks: vec![id] };
     assert_eq!(state.apply(state.time(), restore), CommandResult::Changed(0));
     assert_eq!(listed_tenants(&state), ["b"]);
+}
+
+#[test]
+fn block_is_purged_only_if_its_last_part_expired_before_the_given_time() {
+    let mut state = shared_block();
+    let id = BlockId::from_number(1);
+    let [first, last] = [NOW.plus(DAY * 3), NOW.plus(DAY * 8)];
+    expire_with(&mut state, 3, with_a(kept_days(2, 2, 2, 2)));
+    expire_with(&mut state, 8, with_a(kept_days(2, 2, 2, 2)));
+    assert_eq!(state.apply(last, purge(first, vec![id])), CommandResult::Changed(0), "b expired on day 8");
+    let restore = CatalogCommand::RestoreBlocks { blocks: vec![id] };
+    assert_eq!(state.clone().apply(last, restore.clone()), CommandResult::Changed(1));
+    assert_eq!(state.apply(last, purge(last, vec![id])), CommandResult::Changed(1));
+    assert_eq!(state.apply(last, restore), CommandResult::Refused(CommandError::NotExpired(id)));
+}
+
+#[test]
+fn purge_of_an_older_version_has_no_time() {
+    let bytes = br#"{"format":2,"time":0,"command":{"purge_blocks":{"blocks":[]}}}"#;
+    let entry = CatalogLogEntry::decode(bytes).unwrap();
+    assert_eq!(entry.command, purge(Timestamp::from_nanos(i64::MAX), Vec::new()));
+    assert_eq!(CatalogLogEntry::decode(&entry.encode()).unwrap(), entry);
 }
 
 #[test]
@@ -396,7 +415,7 @@ fn listing_names_the_latest_removed_time_of_each_tier() {
     };
     check(&state);
     let blocks = (10..14).map(BlockId::from_number).collect();
-    assert_eq!(state.apply(NOW, CatalogCommand::PurgeBlocks { blocks }), CommandResult::Changed(4));
+    assert_eq!(state.apply(NOW, purge(state.time(), blocks)), CommandResult::Changed(4));
     check(&state);
     check(&CatalogState::decode(&state.encode()).unwrap());
 }

@@ -309,7 +309,7 @@ impl Model {
         let expired = ages.expired.into_iter().map(|expired| expired.block);
         let command = match self.below(7) {
             0 => CatalogCommand::TombstoneBlocks { blocks: chosen.into_iter().collect(), tenant: None },
-            1 => CatalogCommand::PurgeBlocks { blocks: expired.take(1).collect() },
+            1 => purge(self.now, expired.take(1).collect()),
             2..=4 => CatalogCommand::RestoreBlocks { blocks: Vec::new() },
             _ => CatalogCommand::ExpireBlocks { retention, max_percent: None },
         };

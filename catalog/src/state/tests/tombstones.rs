@@ -41,7 +41,7 @@ fn objects_of_a_restorable_block_are_not_recorded_as_removed() {
         CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(retention), max_percent: None },
     );
     assert_eq!(removed(&mut state, late, &[1]), CommandResult::Changed(0));
-    state.apply(late, CatalogCommand::PurgeBlocks { blocks: vec![BlockId::from_number(1)] });
+    state.apply(late, purge(late, vec![BlockId::from_number(1)]));
     assert_eq!(removed(&mut state, late, &[1]), CommandResult::Changed(1));
 }
 
