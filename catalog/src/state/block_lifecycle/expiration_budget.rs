@@ -1,7 +1,8 @@
 //! Limit of the parts that expire per hour.
 //!
 //! Parts of equal retention share one limit. A tenant with a short retention needs many expirations per hour,
-//! and raises no limit but that of its own retention.
+//! and raises no limit but that of its own retention. The sum over all retentions is limited too, because a changed
+//! setting gives the listed parts another retention.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,6 +41,8 @@ enum EncodedCounts {
 pub(super) struct ExpirationBudget<'e> {
     expired: &'e mut ExpiredParts,
     remaining: PartsByRetention,
+    /// Parts of any retention that may still expire.
+    total_remaining: u64,
 }
 
 impl From<EncodedCounts> for ExpiredParts {
@@ -71,33 +74,56 @@ impl ExpiredParts {
             *period_start = now;
             self.by_retention.clear();
         }
-        let remaining = listed.iter().map(|(retention, parts)| {
+        let mut remaining = PartsByRetention::new();
+        let mut allowed_sum = 0u64;
+        for (retention, parts) in listed.iter().filter(|(retention, _)| **retention != KEPT_FOREVER) {
             let expired = self.by_retention.get(retention).copied().unwrap_or_default();
             let allowed = allowed_parts(parts.saturating_add(expired), *retention, max_percent);
-            (*retention, allowed.saturating_sub(expired))
-        });
-        ExpirationBudget { remaining: remaining.collect(), expired: self }
+            remaining.insert(*retention, allowed.saturating_sub(expired));
+            allowed_sum = allowed_sum.saturating_add(allowed);
+        }
+        let total_expired = sum_of_limited(&self.by_retention);
+        let all = sum_of_limited(listed).saturating_add(total_expired);
+        let total_allowed = percent_of_parts(all, max_percent).max(allowed_sum);
+        let total_remaining = total_allowed.saturating_sub(total_expired);
+        ExpirationBudget { remaining, total_remaining, expired: self }
     }
+}
+
+/// Returns the number of parts, without those that never expire.
+fn sum_of_limited(parts: &PartsByRetention) -> u64 {
+    let limited = parts.iter().filter(|(retention, _)| **retention != KEPT_FOREVER);
+    limited.fold(0, |sum, (_, count)| sum.saturating_add(*count))
+}
+
+/// Returns a share of parts, rounded up.
+fn percent_of_parts(parts: u64, percent: u8) -> u64 {
+    let share = (u128::from(parts) * u128::from(percent.min(100))).div_ceil(100);
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// Returns the number of parts of one retention that may expire in a period. It is at least twice the number
 /// that becomes overdue at an even pace. So a short retention does not fall behind.
 fn allowed_parts(parts: u64, retention_seconds: u64, max_percent: u8) -> u64 {
     let all = u128::from(parts);
-    let by_percent = (all * u128::from(max_percent.min(100))).div_ceil(100);
     let even_pace =
         (all * 2 * u128::from(BUDGET_PERIOD.as_secs())).div_ceil(u128::from(retention_seconds.max(1)));
-    u64::try_from(by_percent.max(even_pace).min(all)).unwrap_or(u64::MAX)
+    let even_pace = u64::try_from(even_pace).unwrap_or(u64::MAX);
+    percent_of_parts(parts, max_percent).max(even_pace).min(parts)
 }
 
 impl ExpirationBudget<'_> {
-    /// Takes one part of a retention from the budget. Returns false if nothing of it remains.
+    /// Takes one part of a retention from the budget. Returns false if nothing of it or in total remains.
     pub(super) fn take(&mut self, retention: Duration) -> bool {
         let retention = retention.as_secs();
+        if self.total_remaining == 0 {
+            return false;
+        }
         let Some(remaining) = self.remaining.get_mut(&retention).filter(|remaining| **remaining > 0) else {
             return false;
         };
         *remaining -= 1;
+        self.total_remaining -= 1;
         *self.expired.by_retention.entry(retention).or_default() += 1;
         true
     }
@@ -112,10 +138,19 @@ mod tests {
         let mut older: ExpiredParts = serde_json::from_str("7").unwrap();
         let mut begin = Timestamp::UNIX_EPOCH;
         let budget = older.budget(begin, &mut begin, &[(3600 * 1000, 100)].into(), 5);
-        assert_eq!(budget.remaining, [(3600 * 1000, 5)].into());
+        assert_eq!((budget.remaining, budget.total_remaining), ([(3600 * 1000, 5)].into(), 5));
         let counts = ExpiredParts { by_retention: [(3600, 7)].into() };
         let encoded = serde_json::to_string(&counts).unwrap();
         assert_eq!(serde_json::from_str::<ExpiredParts>(&encoded).unwrap(), counts);
+    }
+
+    #[test]
+    fn parts_that_never_expire_raise_no_limit() {
+        let mut expired = ExpiredParts { by_retention: [(3600 * 1000, 5)].into() };
+        let mut begin = Timestamp::UNIX_EPOCH;
+        let listed = [(KEPT_FOREVER, 10_000), (3600 * 1001, 95)].into();
+        let budget = expired.budget(begin, &mut begin, &listed, 5);
+        assert_eq!((budget.remaining, budget.total_remaining), ([(3600 * 1001, 5)].into(), 0));
     }
 
     #[test]

@@ -62,6 +62,18 @@ fn hour_expires_a_share_of_all_blocks_unless_an_operator_asks() {
 }
 
 #[test]
+fn changed_retention_expires_no_more_in_the_same_hour() {
+    let mut state = filled(40);
+    let late = NOW.plus(RETENTION + DAY);
+    assert_eq!(expire(&mut state, late, Some(5)), 2);
+    let changed = RETENTION + Duration::from_secs(1);
+    let command =
+        CatalogCommand::ExpireBlocks { retention: RetentionPolicy::uniform(changed), max_percent: Some(5) };
+    assert_eq!(state.apply(late.plus(HOUR / 2), command.clone()), CommandResult::Changed(0));
+    assert_eq!(state.apply(late.plus(HOUR), command), CommandResult::Changed(2));
+}
+
+#[test]
 fn short_retention_expires_as_fast_as_blocks_come() {
     let mut state = filled(40);
     let retention = HOUR * 8;
