@@ -11,8 +11,9 @@ use athanor_chassis::units::format_duration;
 /// Setting that the check concerns, in `limits`.
 pub(crate) const REJECT_OLDER_THAN_SETTING: &str = "reject_older_than";
 
-/// Time between the oldest accepted profile and the expiration of its raw row, for clocks that differ.
-const MIN_RAW_SURPLUS: Duration = Duration::from_secs(3600);
+/// Time between the oldest accepted profile and the expiration of its raw row. Late rows wait up to a day for the
+/// merge that compares their IDs, and clocks differ by up to an hour.
+const MIN_RAW_SURPLUS: Duration = Duration::from_secs(25 * 3600);
 
 /// Returns why a copy of an expired profile could count again with these limits of a tenant. `retention` is the
 /// retention of raw rows without a limit of their own. A period of zero is for ever.
@@ -34,7 +35,7 @@ pub fn find_late_profile_error(limits: &TenantLimits, retention: Duration) -> Op
     };
     let raw_text = format_duration(raw);
     let way_out = match longest.is_zero() {
-        true => "keep single profiles for more than an hour".to_owned(),
+        true => format!("keep single profiles for more than {}", format_duration(MIN_RAW_SURPLUS)),
         false => format!("write at most {}, or keep single profiles longer", format_duration(longest)),
     };
     let reason = format!(
@@ -67,8 +68,8 @@ mod tests {
             (None, Some(48), 0),
             (Some(0), Some(0), 0),
             (Some(0), Some(9), 0),
-            (None, Some(49), 47),
-            (Some(2), Some(0), 1),
+            (None, Some(49), 23),
+            (Some(26), Some(0), 1),
         ] {
             assert_eq!(error(raw, tier, oldest), None, "{raw:?} {tier:?} {oldest}");
         }
@@ -77,14 +78,14 @@ mod tests {
         assert_eq!(
             any_age,
             "profiles of any age are accepted, single profiles expire after 2d and a tier is kept longer, so a late \
-             copy would count twice; write at most 1d23h, or keep single profiles longer"
+             copy would count twice; write at most 23h, or keep single profiles longer"
         );
-        let (_, too_old) = error(Some(2), Some(0), 2).unwrap();
+        let (_, too_old) = error(Some(26), Some(0), 2).unwrap();
         assert!(
-            too_old.starts_with("profiles of 2h are accepted, single profiles expire after 2h"),
+            too_old.starts_with("profiles of 2h are accepted, single profiles expire after 1d2h"),
             "{too_old}"
         );
-        let (_, too_short) = error(Some(1), Some(2), 1).unwrap();
-        assert!(too_short.ends_with("keep single profiles for more than an hour"), "{too_short}");
+        let (_, too_short) = error(Some(25), Some(26), 1).unwrap();
+        assert!(too_short.ends_with("keep single profiles for more than 1d1h"), "{too_short}");
     }
 }
