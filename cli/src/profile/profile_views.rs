@@ -202,42 +202,47 @@ fn focus(
 ) -> Result<(), Status> {
     known(tree, function)?;
     let mut around = SandwichView::from_tree(tree, function, view.depth);
+    let share = share_of(around.callees.total(), tree.total());
     for side in [&mut around.callers, &mut around.callees] {
         side.truncate(view.max_nodes);
-        *side = divisor.divide_tree(side);
     }
+    let cum = divisor.divide(around.callees.total());
     let total = divisor.divide(tree.total());
     output.print_json_or_text(
         || {
-            let callers = graph_json(&around.callers);
-            let callees = graph_json(&around.callees);
+            let callers = graph_json(&divisor.divide_tree(&around.callers));
+            let callees = graph_json(&divisor.divide_tree(&around.callees));
             json!({ "type": type_name(shown), "unit": shown.unit, "function": function, "total": total,
-                "averaged_profiles": divisor.averaged_profiles(), "cum": around.callees.total(), "callers": callers, "callees": callees })
+                "averaged_profiles": divisor.averaged_profiles(), "cum": cum, "callers": callers, "callees": callees })
         },
         || {
-            let cum = around.callees.total();
-            let share = format_percent(cum as f64 / total as f64);
+            let share = format_percent(share);
             let mut text = format!("Type: {}\n{}", harmless(&type_name(shown)), averages_line(divisor));
             let cum = format_value(cum, &shown.unit);
             let total = format_value(total, &shown.unit);
             let _ = writeln!(text, "{}: {cum}, {share} of {total} total", harmless(function));
             for (title, side) in [("Called by", &around.callers), ("Calls", &around.callees)] {
                 let _ = writeln!(text, "\n{}", output.format_bold(title));
-                outline(&mut text, side, &shown.unit);
+                outline(&mut text, side, divisor, &shown.unit);
             }
             text
         },
     )
 }
 
-/// Appends a tree as indented lines, the heaviest first.
-fn outline(text: &mut String, tree: &Tree, unit: &str) {
+/// Returns the share of a part in a total. The share of a total of 0 is 0.
+fn share_of(part: i64, total: i64) -> f64 {
+    if total == 0 { 0.0 } else { part as f64 / total as f64 }
+}
+
+/// Appends a tree as indented lines, the heaviest first. Shares are those of undivided values.
+fn outline(text: &mut String, tree: &Tree, divisor: ValueDivisor, unit: &str) {
     let mut open: Vec<(u32, usize)> = vec![(0, 0)];
     while let Some((at, depth)) = open.pop() {
         let node = &tree.nodes()[at as usize];
         if at > 0 {
-            let total = format_value(node.total, unit);
-            let share = format_percent(node.total as f64 / tree.total() as f64);
+            let total = format_value(divisor.divide(node.total), unit);
+            let share = format_percent(share_of(node.total, tree.total()));
             let indent = "  ".repeat(depth);
             let name = harmless(tree.name(node));
             let _ = writeln!(text, "{total:>10} {share:>7}  {indent}{name}");
