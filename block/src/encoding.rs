@@ -1,4 +1,5 @@
-//! Pages of the number columns of `samples.parquet`: their encodings, and readers and writers of whole columns.
+//! Pages of number columns: their encodings, and readers and writers of whole columns. Samples are written here, and
+//! samples, names and roll-ups are read here.
 //!
 //! A merge spends its time here, and the general readers and writers of Parquet take three times as long. Only the
 //! encodings that a block has are supported: `delta` for numbers and stacks, `dictionary` for values. Headers and

@@ -23,7 +23,12 @@ pub(crate) struct ValueDictionary {
     values: Vec<i64>,
     /// Open-addressing table of indexes plus one, 0 for a free slot. Its length is a power of two.
     slots: Vec<u32>,
+    /// Slots that may still be visited for the values so far. Many values with equal hashes end it.
+    probes: usize,
 }
+
+/// Slots that may be visited for each value on average.
+const MAX_PROBES_PER_VALUE: usize = 16;
 
 impl ValueDictionary {
     /// Removes all values and keeps the allocations.
@@ -36,13 +41,15 @@ impl ValueDictionary {
         &self.values
     }
 
-    /// Replaces `indexes` by those of some values. Returns false if there are too many distinct ones.
+    /// Replaces `indexes` by those of some values. Returns false if there are too many distinct ones, or too many with
+    /// equal hashes.
     pub(crate) fn add_all(&mut self, values: &[i64], indexes: &mut Vec<u32>) -> bool {
         indexes.clear();
         indexes.reserve(values.len());
         if self.slots.is_empty() {
             self.grow();
         }
+        self.probes = values.len().saturating_mul(MAX_PROBES_PER_VALUE);
         for &value in values {
             match self.find_or_add(value) {
                 Some(index) => indexes.push(index),
@@ -55,6 +62,7 @@ impl ValueDictionary {
     fn find_or_add(&mut self, value: i64) -> Option<u32> {
         let mut slot = self.first_slot(value);
         loop {
+            self.probes = self.probes.checked_sub(1)?;
             match self.slots[slot] {
                 0 if self.values.len() == MAX_DICTIONARY_VALUES => return None,
                 0 => {
@@ -272,6 +280,15 @@ mod tests {
             page.truncate(at);
             decode(&page, dictionary.values(), rows, 40);
         }
+    }
+
+    #[test]
+    fn values_with_equal_hashes_are_refused_soon() {
+        let is_first = |value: &i64| (*value as u64).wrapping_mul(HASH_FACTOR) >> 48 == 0;
+        let values: Vec<i64> = (0i64..).filter(is_first).take(400).collect();
+        let mut dictionary = ValueDictionary::default();
+        assert!(!dictionary.add_all(&values, &mut Vec::new()));
+        assert!(dictionary.probes == 0 && dictionary.values().len() < values.len());
     }
 
     #[test]

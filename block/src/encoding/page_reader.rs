@@ -5,9 +5,9 @@ use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageReader};
 
 use crate::encoding::delta::DeltaDecoder;
-use crate::encoding::dictionary::{IndexDecoder, MAX_DICTIONARY_VALUES};
+use crate::encoding::dictionary::IndexDecoder;
 use crate::format::error::BlockError;
-use crate::format::meta::MAX_ROWS_PER_PAGE;
+use crate::format::meta::{MAX_ROWS_PER_GROUP, MAX_ROWS_PER_PAGE};
 use crate::format::parquet_reads::{catch_parquet_panic, truncated_column};
 
 /// Rows skipped at a time within a page.
@@ -100,11 +100,12 @@ impl<T: PagedNumber> PagedColumn<T> {
             if self.left == 0 && self.skip_page(&mut rows)? {
                 continue;
             }
-            let count = rows.min(self.left).min(SKIPPED_ROWS);
+            let mut count = rows.min(self.left);
             if count == self.left {
                 self.page = None;
                 self.left = 0;
             } else {
+                count = count.min(SKIPPED_ROWS);
                 let mut skipped = std::mem::take(&mut self.skipped);
                 skipped.clear();
                 self.read(count, &mut skipped)?;
@@ -139,13 +140,14 @@ impl<T: PagedNumber> PagedColumn<T> {
                 catch_parquet_panic(file, || pages.get_next_page())?.ok_or_else(|| truncated_column(file))?;
             let rows = page.num_values() as usize;
             let encoding = page.encoding();
-            if rows > MAX_ROWS_PER_PAGE.max(MAX_DICTIONARY_VALUES) {
-                return Err(BlockError::corrupt(
-                    file,
-                    format!("page of {rows} values, the most are {MAX_ROWS_PER_PAGE}"),
-                ));
+            let most = if page.is_data_page() { MAX_ROWS_PER_PAGE } else { MAX_ROWS_PER_GROUP };
+            if rows > most {
+                return Err(BlockError::corrupt(file, format!("page of {rows} values, the most are {most}")));
             }
             match page {
+                Page::DictionaryPage { buf, .. } if buf.len() != rows * size_of::<T>() => {
+                    return Err(damaged_page(file));
+                }
                 Page::DictionaryPage { buf, .. } => {
                     self.dictionary.clear();
                     T::read_plain(&buf, &mut self.dictionary).ok_or_else(|| damaged_page(file))?;
@@ -202,4 +204,55 @@ impl PagedNumber for i64 {
 
 fn damaged_page(file: &str) -> BlockError {
     BlockError::corrupt(file, "a page is damaged or has an unsupported encoding")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::data_type::Int64Type;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    /// Parquet's writer compares a dictionary with its limit of 1 MiB after each batch, so it may be larger.
+    #[test]
+    fn large_dictionaries_of_other_writers_are_read() {
+        let repeated = 131_071i64;
+        let values: Vec<i64> = (0..repeated).chain([0]).chain(repeated..repeated + 40_000).collect();
+        let schema = parse_message_type("message values { required int64 value; }").unwrap();
+        let batch = MAX_ROWS_PER_PAGE / 4;
+        let properties = WriterProperties::builder()
+            .set_data_page_row_count_limit(MAX_ROWS_PER_PAGE)
+            .set_write_batch_size(batch)
+            .build();
+        let mut writer =
+            SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties)).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        let file = SerializedFileReader::new(Bytes::from(writer.into_inner().unwrap())).unwrap();
+        let open = || {
+            PagedColumn::<i64>::new(
+                "values",
+                file.get_row_group(0).unwrap().get_column_page_reader(0).unwrap(),
+            )
+        };
+        let mut read = Vec::new();
+        let mut column = open();
+        column.read(values.len(), &mut read).unwrap();
+        assert!(column.dictionary.len() > 131_072, "{} values", column.dictionary.len());
+        assert_eq!(read, values);
+        let mut column = open();
+        read.clear();
+        column.skip(100_000).unwrap();
+        column.read(values.len() - 100_000, &mut read).unwrap();
+        assert_eq!(read, values[100_000..]);
+        assert!(column.read(1, &mut read).is_err() && open().skip(values.len() + 1).is_err());
+    }
 }

@@ -34,9 +34,6 @@ use crate::format::meta::{
 use crate::format::parquet_reads::catch_parquet_panic;
 use crate::format::sample_rows::{OptionalColumns, SpanContextColumns};
 
-/// Upper bound of rows per row group, which a writer buffers and a scan job reads.
-pub(crate) const MAX_ROWS_PER_GROUP: usize = 1 << 20;
-
 /// Approximate bytes of names per row group. They are held in addition to the dictionary.
 pub(crate) const GROUP_TEXT_BYTES: usize = 8 << 20;
 

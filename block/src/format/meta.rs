@@ -23,6 +23,8 @@ pub const PAGE_BYTES: usize = 64 * 1024;
 const MAX_TAIL_BYTES: usize = PAGE_BYTES;
 /// Upper bound in bytes of `meta.json`.
 pub const MAX_META_BYTES: u64 = 64 << 20;
+/// Upper bound of rows per row group, which a writer buffers and a scan job reads.
+pub(crate) const MAX_ROWS_PER_GROUP: usize = 1 << 20;
 /// Upper bound of rows per page.
 pub(crate) const MAX_ROWS_PER_PAGE: usize = 64 * 1024;
 /// Upper bound of rows per byte of a file. Every file has at least two columns, and two pages with their

@@ -38,7 +38,7 @@ pub(crate) struct NameCounts {
     mappings: u64,
     /// Bytes of their texts in all copies.
     texts: u64,
-    /// Stacks, nodes, locations and functions that are not taken.
+    /// Series, stacks, nodes, locations and functions that are not taken.
     unused: u64,
 }
 
@@ -61,8 +61,8 @@ impl NameCounts {
         Ok(counts)
     }
 
-    /// Returns the counts of the names that the series of a partition have. Texts of functions count by their mean
-    /// length.
+    /// Returns the counts of the names that the series of a partition have. Texts of functions and
+    /// series count by their mean length.
     pub(crate) fn of_series(part: &TenantBlock<'_>, partition: &SeriesPartition) -> Result<Self, BlockError> {
         let all = NameCounts::of_part(part)?;
         let wanted: Vec<bool> = part.read_series()?.iter().map(|series| partition.contains(series)).collect();
@@ -78,6 +78,7 @@ impl NameCounts {
         let used_functions = mark_used_functions(part, &used_locations)?;
         let count = |used: &[bool]| used.iter().filter(|used| **used).count() as u64;
         let mut counts = NameCounts {
+            series: count(&wanted),
             stacks: count(&is_used),
             nodes: count(&used_nodes),
             locations: count(&used_locations),
@@ -85,13 +86,15 @@ impl NameCounts {
             texts: 0,
             ..all
         };
-        let entries = |of: &NameCounts| of.stacks + of.nodes + of.locations + of.functions;
+        let entries = |of: &NameCounts| of.series + of.stacks + of.nodes + of.locations + of.functions;
         counts.unused = entries(&all) - entries(&counts);
-        for file in [SERIES_FILE, MAPPINGS_FILE] {
-            counts.texts += text_memory(estimate_text(part, file)?);
+        counts.texts += text_memory(estimate_text(part, MAPPINGS_FILE)?);
+        let shares =
+            [(FUNCTIONS_FILE, counts.functions, all.functions), (SERIES_FILE, counts.series, all.series)];
+        for (file, taken, all) in shares {
+            let text = u128::from(estimate_text(part, file)?) * u128::from(taken);
+            counts.texts += text_memory((text / u128::from(all.max(1))) as u64);
         }
-        let text = u128::from(estimate_text(part, FUNCTIONS_FILE)?) * u128::from(counts.functions);
-        counts.texts += text_memory((text / u128::from(all.functions.max(1))) as u64);
         Ok(counts)
     }
 

@@ -213,11 +213,17 @@ pub(crate) struct PartSelection<'s> {
 struct HourlyRows {
     /// Order of the output.
     order: RowOrder,
+    /// Number of all profiles of each series.
+    profiles: Vec<u32>,
     hours: BTreeMap<i64, Vec<SeriesRows>>,
 }
 
 impl HourlyRows {
-    /// Returns the counts of a profile's series and hour.
+    fn new(part: &TenantBlock<'_>, order: RowOrder) -> Self {
+        HourlyRows { order, profiles: vec![0; part.meta.series.1 as usize], hours: BTreeMap::new() }
+    }
+
+    /// Returns the counts of a selected profile's series and hour.
     fn rows_of(&mut self, part: &TenantBlock<'_>, row: &ProfileRow) -> &mut SeriesRows {
         let hour = self.order.common_hour(part.block.meta().order, row.time);
         let count = part.meta.series.1 as usize;
@@ -308,7 +314,7 @@ impl<'s> PartSelection<'s> {
         };
         let compares_ids = !part.is_downsampled();
         let rows = RowSet::default();
-        let hours = HourlyRows { order: output.order, hours: BTreeMap::new() };
+        let hours = HourlyRows::new(&part, output.order);
         let mut of_part = PartSelection { part, is_covered, partition, rows, hours };
         let mut profiles = ProfileStream::open(&of_part.part)?;
         let mut place = 0;
@@ -319,9 +325,9 @@ impl<'s> PartSelection<'s> {
             }
             let has_series = of_part.partition.as_ref().is_none_or(|series| series[row.series as usize]);
             of_part.rows.push(place, has_time && has_series);
-            let rows = of_part.hours.rows_of(&of_part.part, &row);
-            rows.profiles += 1;
+            of_part.hours.profiles[row.series as usize] += 1;
             if has_time && has_series {
+                let rows = of_part.hours.rows_of(&of_part.part, &row);
                 rows.selected += 1;
                 rows.samples += u64::from(row.samples);
             }
@@ -368,8 +374,11 @@ impl<'s> PartSelection<'s> {
     /// Returns the selected rows by hour. Series without profiles are not selected.
     fn into_rows(self) -> Vec<(i64, PartRows)> {
         let profiles = u64::from(self.part.meta.profiles.1);
-        let hours = self.hours.hours;
+        let HourlyRows { profiles: of_series, mut hours, .. } = self.hours;
         let has_hours = hours.len() > 1;
+        for series in hours.values_mut() {
+            series.iter_mut().zip(&of_series).for_each(|(rows, profiles)| rows.profiles = *profiles);
+        }
         let rows = Arc::new(self.rows);
         let mut parts = Vec::new();
         for (hour, series) in hours {

@@ -143,20 +143,26 @@ impl OutputStacks {
 }
 
 impl OutputSeries {
+    /// Reads the series of each part once, for all of its hours.
     fn read(inputs: &[TenantInput<'_>]) -> Result<Self, BlockError> {
         let mut places: BTreeMap<ProfileSeries, u32> = BTreeMap::new();
-        let mut used_of_inputs = Vec::with_capacity(inputs.len());
-        for input in inputs {
-            let all = input.part.read_series()?.into_iter().enumerate();
+        let mut of_parts = Vec::new();
+        for part in inputs_by_part(inputs) {
+            let is_used = |place: usize| part.iter().any(|input| input.rows.has_series(place));
+            let all = part[0].part.read_series()?.into_iter().enumerate();
             let used: Vec<Option<ProfileSeries>> =
-                all.map(|(place, series)| input.rows.has_series(place).then_some(series)).collect();
+                all.map(|(place, series)| is_used(place).then_some(series)).collect();
             places.extend(used.iter().flatten().map(|series| (series.clone(), 0)));
-            used_of_inputs.push(used);
+            of_parts.push(used);
         }
         (0u32..).zip(places.values_mut()).for_each(|(next, place)| *place = next);
         let place =
             |series: &Option<ProfileSeries>| series.as_ref().map_or(NO_ENTRY, |series| places[series]);
-        let of_inputs = used_of_inputs.iter().map(|used| used.iter().map(place).collect()).collect();
+        let mut of_inputs = Vec::with_capacity(inputs.len());
+        for (part, used) in inputs_by_part(inputs).zip(of_parts) {
+            let of_part: Vec<u32> = used.iter().map(place).collect();
+            of_inputs.extend(part.iter().map(|_| of_part.clone()));
+        }
         Ok(OutputSeries { of_inputs, all: places.into_keys().collect() })
     }
 }

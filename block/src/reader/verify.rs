@@ -31,7 +31,9 @@ impl TenantBlock<'_> {
         let stacks = vec![(0, 0); self.meta.stacks as usize];
         let touched = Vec::new();
         let services = BTreeMap::new();
-        let mut sums = RollupVerifier { rollup, series: &series, next: 0, at: 0, stacks, touched, services };
+        let order = self.block.meta().order;
+        let mut sums =
+            RollupVerifier { rollup, series: &series, next: 0, hour: 0, at: 0, stacks, touched, services };
         let mut of_profiles = self.read_profile_totals()?;
         let sum = of_profiles.iter().fold(0, |sum: u64, &value| sum.wrapping_add(value as u64));
         if let Some(expected) = self.meta.sum.filter(|&expected| expected != sum) {
@@ -41,7 +43,8 @@ impl TenantBlock<'_> {
         self.for_each_sample(&profiles, |profile, stack, value| {
             let of_profile = &mut of_profiles[profile];
             *of_profile = of_profile.wrapping_sub(value);
-            sums.add(profiles[profile].series, stack, value)
+            let row = &profiles[profile];
+            sums.add((order.hour(row.time), row.series), stack, value)
         })?;
         if let Some(profile) = of_profiles.iter().position(|&rest| rest != 0) {
             let why = format!("total of profile {profile} differs from the sum of its samples");
@@ -134,13 +137,15 @@ impl TenantBlock<'_> {
     }
 }
 
-/// Sums by series and stack. Samples are ordered by series, so one series is summed at a time.
+/// Sums by series and stack, and by hour if rows are ordered by hours. Samples are in the order of the block, so one
+/// series is summed at a time.
 struct RollupVerifier<'r> {
     rollup: &'r RollupRows,
     series: &'r [ProfileSeries],
     /// Next row of the roll-up.
     next: usize,
-    /// Series that is being summed.
+    /// Hour and series that are being summed.
+    hour: i64,
     at: u32,
     /// Value and count of each stack of that series.
     stacks: Vec<(i64, u32)>,
@@ -151,10 +156,10 @@ struct RollupVerifier<'r> {
 }
 
 impl RollupVerifier<'_> {
-    fn add(&mut self, series: u32, stack: usize, value: i64) -> Result<(), BlockError> {
-        if series != self.at {
+    fn add(&mut self, place: (i64, u32), stack: usize, value: i64) -> Result<(), BlockError> {
+        if place != (self.hour, self.at) {
             self.end_series()?;
-            self.at = series;
+            (self.hour, self.at) = place;
         }
         let sum = &mut self.stacks[stack];
         if sum.1 == 0 {
@@ -166,7 +171,7 @@ impl RollupVerifier<'_> {
 
     /// Compares the roll-up rows of the current series with its sums.
     fn end_series(&mut self) -> Result<(), BlockError> {
-        let RollupVerifier { rollup, series, next, at, stacks, touched, services } = self;
+        let RollupVerifier { rollup, series, next, at, stacks, touched, services, .. } = self;
         touched.sort_unstable();
         for &stack in &*touched {
             let (value, count) = std::mem::take(&mut stacks[stack as usize]);

@@ -94,8 +94,7 @@ impl RowSorter {
             return sort(rows, requests);
         }
         for row in rows.drain(..) {
-            let known = self.sums.add(row.stack, row.value);
-            debug_assert!(known.is_some(), "stacks are below the number of nodes");
+            self.sums.add(row.stack, row.value).expect("stacks are below the number of nodes");
         }
         self.sums.drain(|stack, value| rows.push(SampleRow { stack, request: 0, value }));
     }

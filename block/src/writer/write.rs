@@ -12,13 +12,13 @@ use athanor_profile::{Dictionary, SampleTimestamps, SpanContext};
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 
 use crate::encoding::page_writer::NumberColumn;
-use crate::format::columns::{ColumnValues, MAX_ROWS_PER_GROUP, TableWriter, file_index};
+use crate::format::columns::{ColumnValues, TableWriter, file_index};
 use crate::format::error::BlockError;
 use crate::format::folder::{BlockFolder, ChecksumWriter};
 use crate::format::index::{self, StackSet};
 use crate::format::meta::{
-    BlockMeta, BlockOrigin, INDEX_FILE, IdRange, META_FILE, PARQUET_FILES, PROFILES_FILE, ROLLUP_FILE,
-    SAMPLES_FILE, SERIES_FILE, TenantMeta,
+    BlockMeta, BlockOrigin, INDEX_FILE, IdRange, MAX_ROWS_PER_GROUP, META_FILE, PARQUET_FILES, PROFILES_FILE,
+    ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
 };
 use crate::format::row_order::RowOrder;
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
@@ -72,10 +72,12 @@ struct SampleColumns {
     moments: TimestampColumn,
 }
 
-/// Totals by stack of the current series, and rows of earlier series.
+/// Totals by stack of the current series and hour, and rows of earlier ones.
 #[derive(Default)]
 struct RollupBuilder {
     at: u32,
+    /// Hour of the sums if rows are ordered by hours.
+    hour: i64,
     totals: Vec<(i64, u32)>,
     /// Stacks that have a total.
     touched: Vec<u32>,
@@ -368,10 +370,12 @@ impl TenantWriter<'_, '_> {
         self.end_profile(id, profile, count, sum)
     }
 
-    /// Begins a profile, and its series if it is the first of it. Returns the profile's ID in the block.
+    /// Begins a profile, and its series and hour if it is the first of them. Returns the profile's ID in the block.
     fn begin_profile(&mut self, profile: &ProfileRow) -> Result<i32, BlockError> {
-        if profile.series != self.rollup.at {
+        let hour = self.block.meta.order.hour(profile.time);
+        if (hour, profile.series) != (self.rollup.hour, self.rollup.at) {
             self.end_series()?;
+            self.rollup.hour = hour;
             self.rollup.at = profile.series;
         }
         let id = self.meta.profiles.0 as usize + self.meta.profiles.1 as usize;
@@ -501,7 +505,7 @@ impl TenantWriter<'_, '_> {
 
     /// Converts the totals of the current series to roll-up rows.
     fn end_series(&mut self) -> Result<(), BlockError> {
-        let RollupBuilder { at, totals, touched, rows, services } = &mut self.rollup;
+        let RollupBuilder { at, totals, touched, rows, services, .. } = &mut self.rollup;
         let Some(service) = self.series.get(*at as usize).map(ProfileSeries::service) else { return Ok(()) };
         if touched.is_empty() {
             return Ok(());

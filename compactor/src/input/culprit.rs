@@ -43,6 +43,7 @@ fn merge_alone(input: &JobInput, tenants: BTreeSet<String>, scratch: &JobScratch
         id: meta.id.clone(),
         origin: meta.origin.clone(),
         tier: meta.tier(),
+        order: meta.order,
         ..MergeOutput::default()
     };
     let mut create_folder = || scratch.create_folder();

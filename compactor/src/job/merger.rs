@@ -50,7 +50,7 @@ impl JobMerger<'_> {
         compared: Vec<Block>,
         series: Option<SeriesPartition>,
     ) -> Result<u64, JobError> {
-        let order = order_of(Tier::Raw, window_width(self.context.job.level));
+        let order = self.order();
         let estimate = move |sources: Vec<MergeSource>| {
             let series = series.as_ref();
             MergeEstimate { compared: &compared, tenants: None, order, series }.memory(&sources)
@@ -70,10 +70,45 @@ impl JobMerger<'_> {
         )))
     }
 
-    /// Returns whether the job can be split by series: all of its parts belong to one tenant.
-    pub(crate) fn can_split(&self) -> bool {
+    /// Checks that a job above the memory limit can be split by series: all of its parts belong to one tenant, and
+    /// what no split makes smaller fits.
+    pub(crate) async fn check_split(&self, estimated: u64) -> Result<(), JobError> {
         let tenants: BTreeSet<&String> = self.inputs.iter().flat_map(|input| &input.tenants).collect();
-        tenants.len() == 1
+        if tenants.len() > 1 {
+            return self.check_memory(estimated);
+        }
+        let order = self.order();
+        let estimate = move |sources: Vec<MergeSource>| {
+            MergeEstimate { order, ..MergeEstimate::default() }.unsplittable_memory(&sources)
+        };
+        self.check_memory(self.run(estimate).await?)
+    }
+
+    /// Checks the memory of outputs with another order than the job's level has, because their windows are wider.
+    pub(crate) async fn check_orders(
+        &self,
+        planned: &[PlannedOutput],
+        estimated: u64,
+    ) -> Result<(), JobError> {
+        let order_of_output =
+            |output: &PlannedOutput| order_of(self.context.job.tier, width_of(&output.rows));
+        let own = self.order();
+        // The estimates of a job above the limit are those of its outputs.
+        if estimated > self.context.max_memory {
+            return Ok(());
+        }
+        let Some(other) = planned.iter().map(order_of_output).find(|order| *order != own) else {
+            return Ok(());
+        };
+        let estimate = move |sources: Vec<MergeSource>| {
+            MergeEstimate { order: other, ..MergeEstimate::default() }.memory(&sources)
+        };
+        self.check_memory(self.run(estimate).await?)
+    }
+
+    /// Returns the order of rows in windows of the job's level.
+    fn order(&self) -> RowOrder {
+        order_of(self.context.job.tier, window_width(self.context.job.level))
     }
 
     /// Chooses outputs of which each one fits into memory, for a job that needs more as a whole. Outputs have fewer and
@@ -81,7 +116,6 @@ impl JobMerger<'_> {
     pub(crate) async fn plan_small_outputs(&self, estimated: u64) -> Result<Vec<PlannedOutput>, JobError> {
         let mut pieces = self.pieces();
         let mut least = estimated;
-        let mut last_count = 0;
         loop {
             let outputs = self.plan_pieces(pieces).await?;
             let mut largest = 0;
@@ -101,12 +135,10 @@ impl JobMerger<'_> {
                 );
                 return Ok(outputs);
             }
-            let is_finest = outputs.len() == last_count || pieces * 2 > self.max_pieces();
-            if is_finest {
+            if pieces == self.max_pieces() {
                 self.check_memory(least)?;
             }
-            last_count = outputs.len();
-            pieces *= 2;
+            pieces = (pieces * 2).min(self.max_pieces());
         }
     }
 
@@ -168,7 +200,7 @@ impl JobMerger<'_> {
             origin: Some(origin),
             newest_arrival: self.newest_arrivals_of(&tenants),
             tenants: Some(tenants),
-            order: order_of(tier, rows.until.saturating_sub(rows.after)),
+            order: order_of(tier, width_of(&rows)),
             rows,
             compared: Vec::new(),
         };
@@ -221,6 +253,11 @@ impl JobMerger<'_> {
         };
         self.context.run_on_pool(run).await?
     }
+}
+
+/// Returns the width of an output's window in nanoseconds.
+fn width_of(rows: &RowSelection) -> i64 {
+    rows.until.saturating_sub(rows.after)
 }
 
 /// Returns the order of the rows of an output over a window of some nanoseconds. In a block of a day, a query for some

@@ -20,6 +20,11 @@ use crate::job::merger::{JobMerger, MergedOutput, OutputSource, blocks_per_outpu
 use crate::job::objects::{OutputUploader, block_owner};
 use crate::job::output_plan::PlannedOutput;
 
+/// Least level whose outputs may have their rows by hour.
+const HOURLY_LEVEL: u8 = 3;
+/// Hours of the window of such an output.
+const HOURS_PER_DAY: usize = 24;
+
 /// Outputs of a job that are in the bucket, for the catalog.
 #[derive(Debug, Default)]
 pub(crate) struct JobResult {
@@ -66,8 +71,8 @@ async fn merge_inputs(
     scratch_budget: &Arc<MemoryBudget>,
 ) -> Result<JobResult, JobError> {
     let estimated = merger.estimate_memory(Vec::new(), None).await?;
-    if !merger.can_split() {
-        merger.check_memory(estimated)?;
+    if estimated > merger.context.max_memory {
+        merger.check_split(estimated).await?;
     }
     let context = merger.context;
     locate_parts(context, &mut merger.inputs).await?;
@@ -79,6 +84,7 @@ async fn merge_inputs(
         true => merger.plan_outputs().await?,
         false => merger.plan_small_outputs(estimated).await?,
     };
+    merger.check_orders(&planned, estimated).await?;
     let blocks = planned.len() * blocks_per_output(context.job);
     let ids: Vec<BlockId> = (0..blocks).map(|_| context.new_block_id()).collect();
     let origins = OutputOrigins {
@@ -148,7 +154,9 @@ async fn write_tiers(
 /// Returns how often the bytes of a job's inputs fit into the scratch space that it needs: for the inputs, the rounds
 /// of the merge and one output. An output stays until the coarser tier was merged from it.
 fn scratch_copies(job: &CompactionJob) -> u64 {
-    let rounds = u64::from(merge_round_count(job.inputs.len()) > 1);
+    // An input in another order than the output is read once for each hour.
+    let inputs = if job.level < HOURLY_LEVEL { job.inputs.len() } else { job.inputs.len() * HOURS_PER_DAY };
+    let rounds = u64::from(merge_round_count(inputs) > 1);
     2 + rounds + u64::from(writes_tiers(job))
 }
 

@@ -4,8 +4,9 @@ use athanor_profile::Dictionary;
 use athanor_profile::data_model::symbols::{Function, Mapping, NO_ENTRY};
 use parquet::data_type::ByteArray;
 
-use crate::format::columns::{ColumnValues, GROUP_TEXT_BYTES, MAX_ROWS_PER_GROUP};
+use crate::format::columns::{ColumnValues, GROUP_TEXT_BYTES};
 use crate::format::error::BlockError;
+use crate::format::meta::MAX_ROWS_PER_GROUP;
 use crate::format::meta::{FUNCTIONS_FILE, LOCATIONS_FILE, MAPPINGS_FILE, STACKS_FILE, TenantMeta};
 use crate::writer::stack_numbering::StackNumbering;
 
