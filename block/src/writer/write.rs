@@ -18,7 +18,7 @@ use crate::format::folder::{BlockFolder, ChecksumWriter};
 use crate::format::index::{self, StackSet};
 use crate::format::meta::{
     BlockMeta, BlockOrigin, INDEX_FILE, IdRange, MAX_ROWS_PER_GROUP, META_FILE, PARQUET_FILES, PROFILES_FILE,
-    ROLLUP_FILE, SAMPLES_FILE, SERIES_FILE, TenantMeta,
+    ROLLUP_FILE, SAMPLES_FILE, TenantMeta,
 };
 use crate::format::row_order::RowOrder;
 use crate::format::sample_rows::{OptionalColumns, ProfileRows, SpanContextColumns};
@@ -27,6 +27,7 @@ use crate::writer::row_sorter::{RowSorter, StackSums};
 use crate::writer::stack_numbering::StackNumbering;
 
 mod names;
+mod series;
 
 /// Writer of one block.
 pub(crate) struct BlockWriter<'f> {
@@ -199,7 +200,7 @@ impl<'f> BlockWriter<'f> {
         meta.functions =
             IdRange(after(before.functions), checked_count(numbering.functions.len(), "functions")?);
         meta.mappings = IdRange(after(before.mappings), checked_count(numbering.mappings.len(), "mappings")?);
-        write_series(self, &meta, series)?;
+        series::write_series(self, &meta, series)?;
         numbering
             .write_tables(dictionary, &meta, &mut |file, columns| self.write_row_group(file, columns))?;
         let rollup = RollupBuilder { totals: vec![(0, 0); numbering.stacks], ..RollupBuilder::default() };
@@ -230,69 +231,6 @@ impl<'f> BlockWriter<'f> {
 fn checked_count(length: usize, what: &'static str) -> Result<u32, BlockError> {
     let limit = i32::MAX as usize;
     u32::try_from(length).ok().filter(|_| length <= limit).ok_or(BlockError::TooLarge { what, limit })
-}
-
-fn write_series(
-    block: &mut BlockWriter<'_>,
-    meta: &TenantMeta,
-    series: &[ProfileSeries],
-) -> Result<(), BlockError> {
-    let length =
-        |series: &ProfileSeries| series.labels().iter().map(|(name, value)| name.len() + value.len()).sum();
-    let mut first = meta.series.0 as i32;
-    for group in names::chunk_by_text(series, length) {
-        write_series_group(block, &meta.tenant, first, group)?;
-        first += group.len() as i32;
-    }
-    Ok(())
-}
-
-fn write_series_group(
-    block: &mut BlockWriter<'_>,
-    tenant: &str,
-    first: i32,
-    series: &[ProfileSeries],
-) -> Result<(), BlockError> {
-    let text = |text: &str| ByteArray::from(text);
-    let ids: Vec<i32> = (first..).take(series.len()).collect();
-    let tenants = vec![text(tenant); series.len()];
-    let mut keys = Vec::new();
-    let mut values = Vec::new();
-    let mut repetition = Vec::new();
-    let mut definition = Vec::new();
-    for series in series {
-        if series.labels().is_empty() {
-            repetition.push(0);
-            definition.push(0);
-        }
-        for (at, (name, value)) in series.labels().iter().enumerate() {
-            repetition.push(i16::from(at > 0));
-            definition.push(1);
-            keys.push(text(name));
-            values.push(text(value));
-        }
-    }
-    let column =
-        |of: fn(&ProfileSeries) -> &str| series.iter().map(|series| text(of(series))).collect::<Vec<_>>();
-    let types = [
-        column(|series| &series.value_type.kind),
-        column(|series| &series.value_type.unit),
-        column(|series| &series.period_type.kind),
-        column(|series| &series.period_type.unit),
-    ];
-    block.write_row_group(
-        SERIES_FILE,
-        &[
-            ColumnValues::I32(&ids),
-            ColumnValues::Text(&tenants),
-            ColumnValues::Nested(&keys, &repetition, &definition),
-            ColumnValues::Nested(&values, &repetition, &definition),
-            ColumnValues::Text(&types[0]),
-            ColumnValues::Text(&types[1]),
-            ColumnValues::Text(&types[2]),
-            ColumnValues::Text(&types[3]),
-        ],
-    )
 }
 
 impl TenantWriter<'_, '_> {
