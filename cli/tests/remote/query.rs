@@ -119,7 +119,7 @@ fn gauges_are_averages_over_profiles() {
     assert_eq!((focus["cum"].as_i64(), focus["total"].as_i64()), (Some(251), Some(251)));
     let (_, text, _) = run(&["query", "top", "--type", OTHERS[1], "--focus", "rest"], &server.url);
     // The average is 0, shares are those of sums.
-    assert!(text.contains(", 0.10% of ") && text.contains(" 100.00%  main"), "{text}");
+    assert!(text.contains(", 0.10% of ") && text.contains(" 100.00%    main"), "{text}");
     let graph = read(&["query", "flamegraph"]);
     assert_eq!((graph["total"].as_i64(), graph["averaged_profiles"].as_i64()), (Some(251), Some(4)));
     let diff = read(&["query", "diff", "--left", "{a=\"b\"}", "--right", "{a=\"c\"}"]);

@@ -80,7 +80,7 @@ fn profiles(pods: std::ops::Range<u32>, times: &[i64], stacks: u32) -> MemorySou
             for (stack, value) in (0u32..).zip(&mut profile.samples.values) {
                 // They hardly compress, so there is something to pass over, and their sums have 63 bits.
                 let of = [stack, pod, time as u32].map(u32::to_le_bytes).concat();
-                *value = hash::hash_bytes(&of) as i64 >> 20;
+                *value = (hash::hash_bytes(&of) as u64 >> 24) as i64;
             }
             source.add(&labels, &profile, (u128::from(pod) << 64) + time as u128 + 1);
         }

@@ -136,7 +136,7 @@ async fn what_is_told_before_is_what_is_then_read() {
 #[tokio::test]
 async fn one_pod_of_a_month_reads_a_hundredth_of_its_bytes() {
     let bucket = Bucket::new();
-    let times: Vec<i64> = (1..=20).map(|time| 10 * time).collect();
+    let times: Vec<i64> = (1..=40).map(|time| 10 * time).collect();
     let day = profiles(0..150, &times, 1_500);
     let ask = tree(r#"{pod="pod-117"}"#, 0, 1_000);
     let expected = said(&expected(&ask, &day));
