@@ -246,6 +246,11 @@ impl World {
         *self.lock().story.counts.entry(what).or_default() += 1;
     }
 
+    /// Returns whether something was counted.
+    pub fn has_counted(&self, what: &str) -> bool {
+        self.lock().story.counts.contains_key(what)
+    }
+
     /// Tells an event of a process that lives.
     pub fn tell(&self, what: std::fmt::Arguments<'_>) {
         let mut line = String::new();
