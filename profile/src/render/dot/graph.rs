@@ -298,8 +298,11 @@ impl<'d, const N: usize> CallGraph<'d, N> {
             callee: numbers[edge.callee],
             ..edge
         };
-        let is_between = |edge: &CallEdge<N>| edge.caller < nodes.len() && edge.callee < nodes.len();
-        let edges = edges.into_iter().map(numbered).filter(is_between).collect();
+        // Stacks of equal lines may cancel each other. What has no value is neither a node nor an edge.
+        let is_shown = |edge: &CallEdge<N>| {
+            edge.caller < nodes.len() && edge.callee < nodes.len() && edge.values != [0; N]
+        };
+        let edges = edges.into_iter().map(numbered).filter(is_shown).collect();
         CallGraph { all_nodes: nodes.len(), nodes, edges }
     }
 
