@@ -4,10 +4,8 @@
 //! format of another tool. Refusals have the statuses that SDKs expect: 400 for parameters, 422 for a body
 //! that cannot be read.
 
-mod app_name;
 mod convert;
 mod folded_text;
-mod metric;
 mod multipart;
 mod request;
 
@@ -16,9 +14,7 @@ use athanor_profile::labeling::normalize::{DELTA_LABEL, LabelLimits, NormalizedL
 use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
-pub use app_name::{AppName, AppNameError};
 pub(crate) use convert::{recording_bounds, recording_way_out};
-pub use metric::default_metric_name;
 pub use multipart::{FormError, FormPart, MultipartForm};
 pub use request::{IngestRequest, IngestRequestError};
 

@@ -40,8 +40,7 @@ mod stored_profile;
 
 pub use distributor::{Distributor, DistributorConfig, DistributorDeps, PushSummary, ShardWriter};
 pub use ingest::{
-    AppName, AppNameError, FormError, FormPart, IngestError, IngestRequest, IngestRequestError,
-    MultipartForm, convert_profiles, default_metric_name,
+    FormError, FormPart, IngestError, IngestRequest, IngestRequestError, MultipartForm, convert_profiles,
 };
 pub use otlp::{ExportSummary, OtlpEncoding};
 pub use push::{PushedProfile, PushedSeries};

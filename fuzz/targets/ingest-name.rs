@@ -2,7 +2,8 @@
 #![no_main]
 
 use athanor_chassis::Timestamp;
-use athanor_distributor::{AppName, IngestRequest, IngestRequestError};
+use athanor_distributor::{IngestRequest, IngestRequestError};
+use athanor_profile::labeling::app_name::AppName;
 use libfuzzer_sys::fuzz_target;
 
 /// The text as the value of each parameter, escaped as clients do it.

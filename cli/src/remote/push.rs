@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ComputePool, ErrorCode, Status};
-use athanor_distributor::default_metric_name;
 use athanor_profile::encoding::hash;
 use athanor_profile::formats::pprof::{self, DecodeLimits};
+use athanor_profile::labeling::metric_name::default_metric_name;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use bytes::Bytes;

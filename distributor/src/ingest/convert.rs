@@ -18,11 +18,11 @@ use athanor_profile::formats::perf_script::PerfScriptError;
 use athanor_profile::formats::pprof::{DecodeError, DecodeLimits as PprofLimits, StackAccumulatorError};
 use athanor_profile::formats::speedscope::SpeedscopeError;
 use athanor_profile::formats::trie::{TrieError, TrieKind};
+use athanor_profile::labeling::metric_name::SampleTypeConfig;
 use bytes::Bytes;
 
 use super::IngestError;
 use super::folded_text::FoldedTextError;
-use super::metric::SampleTypeConfig;
 use super::multipart::FormError;
 use super::request::{IngestFormat, IngestRequest};
 pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};

@@ -3,8 +3,7 @@
 use athanor_chassis::Timestamp;
 use athanor_chassis::time::expression::{TimeExpression, TimeSyntax};
 use athanor_profile::formats::trie::TrieKind;
-
-use super::app_name::{AppName, AppNameError};
+use athanor_profile::labeling::app_name::{AppName, AppNameError};
 
 /// Samples per second if the client gives no rate.
 const DEFAULT_SAMPLE_RATE: u32 = 100;

@@ -5,10 +5,11 @@ use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::formats::jfr::{self, JfrError, JfrLimits, JfrRecording, LabelsSnapshot, RecordingInfo};
 use athanor_profile::formats::otlp::{OtlpLimits, OtlpProfile};
 use athanor_profile::formats::pprof::{DecodeError, DecodeLimits as PprofLimits, Inflater, sample_types};
+use athanor_profile::labeling::metric_name::default_metric_name;
 use bytes::Bytes;
 
 use super::ServiceProfile;
-use crate::ingest::{default_metric_name, recording_way_out};
+use crate::ingest::recording_way_out;
 
 /// Samples per second assumed for a recording. OTLP has no such field for a profile without samples.
 const DEFAULT_SAMPLE_RATE: u32 = 100;

@@ -2,9 +2,9 @@
 
 pub(super) use athanor_profile::formats::format::InputFormat;
 use athanor_profile::formats::pprof::encode;
+use athanor_profile::labeling::metric_name::SampleTypeConfig;
 use bytes::Bytes;
 
-use super::super::metric::SampleTypeConfig;
 use super::super::request::IngestRequest;
 use super::{ConvertError, ConvertLimits, ConvertedBody, pprof, speedscope, stack_formats};
 

@@ -41,6 +41,10 @@ const APP_NAME_LABEL: &str = "__name__";
 
 impl AppName {
     /// Splits a name into application and labels.
+    ///
+    /// # Errors
+    ///
+    /// The name is empty, or a character in it is not allowed.
     pub fn parse(text: &str) -> Result<Self, AppNameError> {
         let (app, mut rest) = text.split_once('{').unwrap_or((text, ""));
         let mut name = AppName { app: app.trim().to_owned(), labels: BTreeMap::new() };

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use athanor_profile::formats::app_name_suffix::{
-    BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC,
-};
 use serde::Deserialize;
+
+use crate::formats::app_name_suffix::{BLOCK_METRIC, CPU_METRIC, MEMORY_METRIC, MUTEX_METRIC, WALL_METRIC};
 
 /// Client settings for sample types, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SampleTypeConfig {
+pub struct SampleTypeConfig {
     /// Display name of each type.
     names: BTreeMap<String, String>,
     /// Types with cumulative values, counted since process start.
@@ -41,7 +40,11 @@ impl Default for SampleTypeConfig {
 
 impl SampleTypeConfig {
     /// Reads the form's field `sample_type_config`, which replaces the default.
-    pub(crate) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+    ///
+    /// # Errors
+    ///
+    /// Syntax error of the JSON text.
+    pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         let entries: Option<BTreeMap<String, Option<SampleTypeEntry>>> = serde_json::from_slice(json)?;
         let Some(entries) = entries else { return Ok(Self::default()) };
         let counts = |entry: &Option<SampleTypeEntry>| entry.as_ref().is_some_and(|entry| entry.cumulative);
@@ -55,19 +58,19 @@ impl SampleTypeConfig {
 
     /// Returns the cumulative ones of `types`. Hyphens in configured names match underscores, because repairs
     /// replace them.
-    pub(crate) fn cumulative_types<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
+    pub fn cumulative_types<'a>(&self, types: &[&'a str]) -> Vec<&'a str> {
         let is = |kind: &&&str| self.cumulative.iter().any(|named| named.replace('-', "_") == **kind);
         types.iter().filter(is).copied().collect()
     }
 
     /// Returns whether the client's settings have an entry for a type.
-    pub(crate) fn has_type(&self, kind: &str) -> bool {
+    pub fn has_type(&self, kind: &str) -> bool {
         self.names.contains_key(kind)
     }
 
     /// Returns the metric of a profile with these types: from the first type that gives one, else the last
     /// type's own name.
-    pub(crate) fn metric_name<'a>(&'a self, types: &[&'a str]) -> &'a str {
+    pub fn metric_name<'a>(&'a self, types: &[&'a str]) -> &'a str {
         if types.contains(&WALL_METRIC) {
             return WALL_METRIC;
         }
