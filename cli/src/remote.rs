@@ -1,9 +1,9 @@
 //! Commands to a server over its public port.
 //!
-//! - `api_client`: HTTP client with retries.
+//! - `connection`: client of the server that the arguments name.
 //! - `push`: uploads profile files.
 //! - `query`: requests data and shows it like a file.
 
-pub(crate) mod api_client;
+pub(crate) mod connection;
 pub(crate) mod push;
 pub(crate) mod query;

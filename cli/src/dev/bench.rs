@@ -13,6 +13,7 @@ use std::fs;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Random, Status, Timestamp};
+use athanor_client::{ApiClient, PUSH_METHOD};
 use athanor_profile::formats::pprof;
 use athanor_profile::generate::ReferenceDataset;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
@@ -25,10 +26,9 @@ use serde_json::{Value, json};
 
 use crate::args::DevBenchArgs;
 use crate::output::ConsoleOutput;
-use crate::remote::api_client::{self, ApiClient};
+use crate::remote::connection;
 use crate::{failure, profile::input, progress};
 
-const PUSH_METHOD: &str = "push.v1.PusherService/Push";
 const MERGE_METHOD: &str = "querier.v1.QuerierService/SelectMergeStacktraces";
 const CPU_PROFILE_TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 /// Clock ticks per second in the CPU times of `/proc`, a constant on Linux.
@@ -68,9 +68,9 @@ struct ServerProcessUsage {
 
 /// Runs the benchmark.
 pub fn run(args: &DevBenchArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let client = ApiClient::new(&args.remote)?;
+    let client = connection::client(&args.remote)?;
     let work = prepare(args, client.clock().wall())?;
-    let (pushed, merges) = api_client::block_on(async {
+    let (pushed, merges) = connection::block_on(async {
         let pushed = push(args, &client, &work).await?;
         let merges = if pushed.rejected.is_empty() { merge(args, &client, &work).await? } else { Vec::new() };
         Ok::<_, Status>((pushed, merges))
@@ -140,7 +140,7 @@ async fn push(args: &DevBenchArgs, client: &ApiClient, work: &Workload) -> Resul
                 None => clock.monotonic(),
             };
             clock.sleep(due.saturating_sub(clock.monotonic())).await;
-            let response = client.send(PUSH_METHOD, request.clone()).await;
+            let response = client.call(PUSH_METHOD, request.clone(), false).await;
             let took = clock.monotonic() - due;
             let mut pushed = pushed.borrow_mut();
             match response {

@@ -19,28 +19,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
-use athanor_chassis::{ComputePool, ErrorCode, Status};
+use athanor_chassis::{ComputePool, Status};
+use athanor_client::{
+    ApiClient, Batch, BatchLimits, BatchParts, PUSH_METHOD, RetryPolicy, batches, encode_gzip, is_rejection,
+};
 use athanor_profile::encoding::hash;
 use athanor_profile::formats::pprof::{self, DecodeLimits};
 use athanor_profile::labeling::metric_name::default_metric_name;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
 use bytes::Bytes;
-use futures::stream::{self, Stream, StreamExt};
+use futures::stream::{self, StreamExt};
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::args::PushArgs;
 use crate::output::ConsoleOutput;
 use crate::profile::input::InputContent;
-use crate::remote::api_client::{self, ApiClient};
+use crate::remote::connection;
 use crate::{failure, profile::input, progress};
 
-const PUSH_METHOD: &str = "push.v1.PusherService/Push";
-/// Maximum number of profiles per request.
-const MAX_PROFILES_PER_REQUEST: usize = 64;
-/// Maximum bytes of profiles per request, unless a single profile is larger.
-const MAX_BYTES_PER_REQUEST: usize = 4 << 20;
+/// Bounds of the profiles in a request.
+const REQUEST_LIMITS: BatchLimits = BatchLimits { max_items: 64, max_bytes: 4 << 20 };
 /// Maximum number of concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 4;
 
@@ -85,9 +85,9 @@ struct BatchSender<'a> {
 
 /// Sends files to a server.
 pub fn run(args: PushArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let client = ApiClient::new(&args.remote)?;
+    let client = connection::client(&args.remote)?;
     let bar = progress::files(args.files.len(), "pushing");
-    let outcome = api_client::block_on(push(&args, &client, &bar))??;
+    let outcome = connection::block_on(push(&args, &client, &bar))??;
     bar.finish_and_clear();
     report(&args, &client, outcome, output)
 }
@@ -123,7 +123,7 @@ async fn push(args: &PushArgs, client: &ApiClient, bar: &ProgressBar) -> Result<
         future::ready(is_new)
     });
     let pieces = pin!(pieces);
-    let batches = batches(pieces);
+    let batches = batches(pieces, REQUEST_LIMITS, |piece: &PreparedFile| piece.bytes);
     let mut outcomes =
         pin!(batches.map(|batch| sender.send_parts(batch)).buffer_unordered(MAX_CONCURRENT_REQUESTS));
     let mut all = PushOutcome::default();
@@ -177,44 +177,6 @@ fn prepare(
     Ok(PreparedFile { file: file.to_owned(), series, bytes, content: hash::hash_bytes(&raw) })
 }
 
-/// Files of one request, and the files that cannot be sent.
-struct PushBatch {
-    files: Vec<PreparedFile>,
-    refused: Vec<(PathBuf, Status)>,
-}
-
-/// Groups files into batches in their order, until a request is full.
-fn batches(
-    pieces: impl Stream<Item = Result<PreparedFile, (PathBuf, Status)>> + Unpin,
-) -> impl Stream<Item = PushBatch> {
-    stream::unfold((pieces, None::<PreparedFile>), |(mut pieces, mut waiting)| async move {
-        let mut files = Vec::new();
-        let mut refused = Vec::new();
-        let mut bytes = 0;
-        loop {
-            let piece = match waiting.take() {
-                Some(piece) => piece,
-                None => match pieces.next().await {
-                    Some(Ok(piece)) => piece,
-                    Some(Err(bad)) => {
-                        refused.push(bad);
-                        continue;
-                    }
-                    None => break,
-                },
-            };
-            let full = files.len() == MAX_PROFILES_PER_REQUEST || bytes + piece.bytes > MAX_BYTES_PER_REQUEST;
-            if full && !files.is_empty() {
-                return Some((PushBatch { files, refused }, (pieces, Some(piece))));
-            }
-            bytes += piece.bytes;
-            files.push(piece);
-        }
-        let nothing = files.is_empty() && refused.is_empty();
-        (!nothing).then_some((PushBatch { files, refused }, (pieces, None)))
-    })
-}
-
 impl BatchSender<'_> {
     /// Reads and checks a file on another thread. Skips the file if the push has stopped.
     async fn prepared(
@@ -239,12 +201,12 @@ impl BatchSender<'_> {
     }
 
     /// Sends a batch, halving it on rejection until the rejected files are known.
-    async fn send_parts(&self, batch: PushBatch) -> PushOutcome {
-        let PushBatch { files, refused } = batch;
+    async fn send_parts(&self, batch: Batch<PreparedFile, (PathBuf, Status)>) -> PushOutcome {
+        let Batch { items: files, errors: refused } = batch;
         self.bar.inc(refused.len() as u64);
         let mut outcome = PushOutcome { refused, ..PushOutcome::default() };
-        let mut parts = if files.is_empty() { Vec::new() } else { vec![files] };
-        while let Some(mut part) = parts.pop() {
+        let mut parts = BatchParts::new(files);
+        while let Some(part) = parts.next_part() {
             if self.stopped.load(Ordering::Relaxed) {
                 outcome.unsent.extend(part.into_iter().map(|piece| piece.file));
                 continue;
@@ -254,20 +216,17 @@ impl BatchSender<'_> {
                     outcome.stored += part.len();
                     outcome.bytes += part.iter().map(|piece| piece.bytes).sum::<usize>();
                 }
-                Err(status) if !is_about_profiles(&status) => {
+                Err(status) if !is_rejection(&status) => {
                     self.stopped.store(true, Ordering::Relaxed);
                     outcome.unsent.extend(part.into_iter().map(|piece| piece.file));
                     outcome.stopped = Some(status);
                     continue;
                 }
-                Err(status) if part.len() == 1 => {
-                    outcome.refused.extend(part.pop().map(|piece| (piece.file, status)));
-                    self.bar.inc(1);
-                    continue;
-                }
-                Err(_) => {
-                    let half = part.split_off(part.len() / 2);
-                    parts.extend([half, part]);
+                Err(status) => {
+                    if let Some((piece, status)) = parts.split(part, status) {
+                        outcome.refused.push((piece.file, status));
+                        self.bar.inc(1);
+                    }
                     continue;
                 }
             }
@@ -278,10 +237,11 @@ impl BatchSender<'_> {
 
     async fn send(&self, part: &[PreparedFile]) -> Result<(), Status> {
         let request = PushRequest { series: part.iter().map(|piece| piece.series.clone()).collect() };
-        let body = self.compute.run(move || api_client::encode_gzip(&request)).await;
+        let body = self.compute.run(move || encode_gzip(&request)).await;
         let body = body.map_err(|error| Status::from_error(&error))?;
+        let policy = RetryPolicy::interactive(self.retries);
         self.client
-            .send_with_retry(PUSH_METHOD, body, self.retries, |status, wait| self.note(status, wait))
+            .send_with_retry(PUSH_METHOD, body, &policy, |status, wait| self.note(status, wait))
             .await?;
         Ok(())
     }
@@ -293,11 +253,6 @@ impl BatchSender<'_> {
             self.bar.suspend(|| eprintln!("athanor: {}; retrying in {wait}", status.message));
         }
     }
-}
-
-/// Returns whether the server rejected the profiles, and not the client or all requests.
-fn is_about_profiles(status: &Status) -> bool {
-    matches!(status.code, ErrorCode::Invalid | ErrorCode::TooLarge)
 }
 
 impl PushOutcome {
@@ -377,36 +332,5 @@ fn report(
                 format!("{some} of {count} files were rejected, the others are stored"),
             ))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece(bytes: usize) -> Result<PreparedFile, (PathBuf, Status)> {
-        Ok(PreparedFile {
-            file: format!("{bytes}").into(),
-            series: RawProfileSeries::default(),
-            bytes,
-            content: 0,
-        })
-    }
-
-    #[tokio::test]
-    async fn batches_are_bounded_in_bytes_and_in_number() {
-        let bad = || Err((PathBuf::from("bad"), Status::new(ErrorCode::Invalid, "bad")));
-        let mut pieces = vec![
-            piece(MAX_BYTES_PER_REQUEST + 1),
-            piece(MAX_BYTES_PER_REQUEST - 1),
-            bad(),
-            piece(1),
-            piece(2),
-        ];
-        pieces.extend((0..MAX_PROFILES_PER_REQUEST).map(|_| piece(0)));
-        pieces.push(bad());
-        let seen: Vec<PushBatch> = batches(stream::iter(pieces)).collect().await;
-        let sizes: Vec<_> = seen.iter().map(|batch| (batch.files.len(), batch.refused.len())).collect();
-        assert_eq!(sizes, [(1, 0), (2, 1), (MAX_PROFILES_PER_REQUEST, 0), (1, 1)]);
     }
 }

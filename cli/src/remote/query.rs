@@ -18,11 +18,11 @@ use athanor_chassis::{Clock, ErrorCode, Status};
 use crate::args::time_arg::TimeArg;
 use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
 use crate::output::{ConsoleOutput, format_rfc3339};
-use crate::remote::api_client;
+use crate::remote::connection;
 
 /// Runs a query against a server.
 pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    api_client::block_on(async {
+    connection::block_on(async {
         match args.command {
             QuerySubcommand::Top(args) => profile::top(args, output).await,
             QuerySubcommand::Flamegraph(args) => profile::flamegraph(args, output).await,

@@ -9,22 +9,14 @@ use serde_json::Value;
 
 use super::source::{root, walk};
 
-/// Crates by layer; a crate may use those of lower layers only.
+/// Crates by layer; a crate may use those of lower layers only. The agent is above the sampler, because it contains
+/// the program and the sampler is one of its collectors.
 const LAYERS: [&[&str]; 8] = [
     &["proto", "chassis"],
     &["profile", "storage"],
-    &["block", "query", "cluster", "consensus"],
-    &["catalog", "agent"],
-    &[
-        "distributor",
-        "ingester",
-        "querier",
-        "store-gateway",
-        "compactor",
-        "metastore",
-        "symbolizer",
-        "agent-ebpf",
-    ],
+    &["block", "query", "cluster", "consensus", "client", "http-server"],
+    &["catalog", "agent-ebpf"],
+    &["distributor", "ingester", "querier", "store-gateway", "compactor", "metastore", "symbolizer", "agent"],
     &["server"],
     &["cli"],
     &["integration"],

@@ -2,6 +2,7 @@
 
 use athanor_chassis::config::nearest_name;
 use athanor_chassis::{ErrorCode, Status};
+use athanor_client::ApiClient;
 use athanor_proto::types::v1::{
     LabelNamesRequest, LabelNamesResponse, LabelValuesRequest, LabelValuesResponse,
 };
@@ -11,11 +12,11 @@ use serde_json::json;
 use super::MillisTimeRange;
 use crate::args::QueryLabelsArgs;
 use crate::output::{ConsoleOutput, harmless};
-use crate::remote::api_client::ApiClient;
+use crate::remote::connection;
 
 /// Lists the names of labels, or the values of the given label.
 pub(super) async fn run(args: &QueryLabelsArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let client = ApiClient::new(&args.remote)?;
+    let client = connection::client(&args.remote)?;
     let range = MillisTimeRange::of(&args.times, client.clock())?;
     let Some(name) = &args.name else {
         let names = names(&client, &args.selector, range).await?;

@@ -1,6 +1,7 @@
 //! Commands `query top`, `query flamegraph` and `query diff`, on profiles that a server merges.
 
 use athanor_chassis::{ErrorCode, Status};
+use athanor_client::ApiClient;
 use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::formats::pprof::{self, DecodeError, DecodeLimits};
 use athanor_profile::{Profile, ProfileType, analysis::prune};
@@ -13,7 +14,7 @@ use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelec
 use crate::output::{ConsoleOutput, harmless, type_name};
 use crate::profile::convert::{self, ConversionOptions};
 use crate::profile::diff::DiffSide;
-use crate::remote::api_client::ApiClient;
+use crate::remote::connection;
 use crate::{profile::diff as changes, profile::profile_views};
 
 /// Lists the functions with the highest cost.
@@ -65,7 +66,7 @@ struct SelectedProfile {
 }
 
 async fn selected(select: &QuerySelectionArgs) -> Result<SelectedProfile, Status> {
-    let client = ApiClient::new(&select.remote)?;
+    let client = connection::client(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
     fetch(&client, &meant, &select.selector, range).await
@@ -147,7 +148,7 @@ async fn missing(
 
 /// Compares the profiles of two selections.
 pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let client = ApiClient::new(&args.remote)?;
+    let client = connection::client(&args.remote)?;
     let left_range = MillisTimeRange::with(&args.times, args.left_since, args.left_until, client.clock())?;
     let right_range = MillisTimeRange::with(&args.times, args.right_since, args.right_until, client.clock())?;
     let own_times = [args.left_since, args.left_until, args.right_since, args.right_until];

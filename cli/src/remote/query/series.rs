@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ErrorCode, Status};
+use athanor_client::ApiClient;
 use athanor_profile::Labels;
 use athanor_profile::render::units::format_value;
 use athanor_proto::querier::v1::{SelectSeriesRequest, SelectSeriesResponse};
@@ -15,7 +16,7 @@ use super::{MillisTimeRange, types};
 use crate::args::{QuerySeriesArgs, SeriesAggregation};
 use crate::dev::labels_json;
 use crate::output::{ConsoleOutput, harmless};
-use crate::remote::api_client::ApiClient;
+use crate::remote::connection;
 
 /// Number of points in the range if no step is given.
 const DEFAULT_POINTS: u64 = 60;
@@ -39,7 +40,7 @@ struct SeriesLine {
 /// Shows the values of the selected series over time.
 pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let select = &args.select;
-    let client = ApiClient::new(&select.remote)?;
+    let client = connection::client(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let step = step(args.step, range)?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;

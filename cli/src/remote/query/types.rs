@@ -2,6 +2,7 @@
 
 use athanor_chassis::config::nearest_name;
 use athanor_chassis::{ErrorCode, Status};
+use athanor_client::ApiClient;
 use athanor_profile::ProfileType;
 use athanor_proto::querier::v1::{ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse};
 use athanor_query::Selector;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::MillisTimeRange;
 use crate::args::QueryTypesArgs;
 use crate::output::{ConsoleOutput, harmless};
-use crate::remote::api_client::ApiClient;
+use crate::remote::connection;
 
 /// Label that holds the full profile type.
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
@@ -19,7 +20,7 @@ const MAX_NAMED_TYPES: usize = 20;
 
 /// Lists the profile types of the selected series.
 pub(super) async fn run(args: &QueryTypesArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let client = ApiClient::new(&args.remote)?;
+    let client = connection::client(&args.remote)?;
     let range = MillisTimeRange::of(&args.times, client.clock())?;
     let types = fetch_types(&client, &args.selector, range).await?;
     output.print_json_or_text(
