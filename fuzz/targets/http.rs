@@ -7,6 +7,8 @@
 use std::sync::LazyLock;
 
 use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Status, Timestamp};
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::{RequestBudget, tenant_header, unary};
 use athanor_proto::push::v1::PushRequest;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use axum::body::Body;
@@ -18,13 +20,9 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-#[path = "../http.rs"]
-mod http;
 #[path = "../now.rs"]
 mod now;
 
-use http::decoded_size::BodyPolicy;
-use http::{RequestBudget, tenant_header, unary};
 use now::now;
 
 const TYPES: [&str; 12] = [

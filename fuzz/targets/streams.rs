@@ -7,6 +7,8 @@
 use std::convert::Infallible;
 
 use athanor_chassis::{ByteSize, Clock, ErrorCode, Timestamp};
+use athanor_http_server::encoding::CallEncoding;
+use athanor_http_server::pace::PacedBody;
 use athanor_proto::parca::debuginfo::v1alpha1::UploadRequest;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue};
@@ -15,13 +17,9 @@ use futures::StreamExt;
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 
-#[path = "../http.rs"]
-mod http;
 #[path = "../now.rs"]
 mod now;
 
-use http::encoding::CallEncoding;
-use http::pace::PacedBody;
 use now::now;
 
 const TYPES: [&str; 4] =

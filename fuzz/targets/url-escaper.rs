@@ -4,12 +4,8 @@
 //! The input: a byte that says how long pieces are, and the connection.
 #![no_main]
 
+use athanor_http_server::listen::url_escaping::UrlEscaper;
 use libfuzzer_sys::fuzz_target;
-
-#[path = "../http.rs"]
-mod http;
-
-use http::url_escaping::UrlEscaper;
 
 fn escaped(bytes: &[u8], length: usize) -> Vec<u8> {
     let mut escaper = UrlEscaper::default();

@@ -21,10 +21,10 @@ use athanor_chassis::{Clock, Status, TenantLimits, Timestamp};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState, RoleName};
 use athanor_cluster::placement::{NotEnoughNodesError, ReplicaCandidate, choose_members};
+use athanor_http_server::LogThrottle;
 use athanor_metastore::RoutingWatch;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::LogThrottle;
 use crate::rpc::ingester_client::IngesterClient;
 use failure_detector::FailureDetector;
 use leader_balancer::LeaderBalancer;

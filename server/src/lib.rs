@@ -20,7 +20,6 @@ mod config;
 mod controller;
 pub mod http;
 mod lifecycle;
-mod listen;
 mod maintenance;
 mod membership;
 mod node;

@@ -28,6 +28,7 @@ use athanor_chassis::tasks::TaskHandle;
 use athanor_chassis::{Clock, ComputePool, LimitOverrides, Net, Status, TaskGroup, observability::process};
 use athanor_cluster::members::MemberState;
 use athanor_compactor::RetentionConfig;
+use athanor_http_server::{ConnectionDeps, HttpListener, ListenerError, RequestBudget, RequestLimiter};
 use athanor_storage::Store;
 use axum::Router;
 use futures::future::{BoxFuture, FutureExt};
@@ -36,10 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{OtlpListenerConfig, ServerConfig};
 use crate::http::admin::socket::AdminState;
-use crate::http::{
-    AdminAuth, ConnectionDeps, HttpListener, HttpServices, ListenerError, RequestBudget, RequestLimiter,
-    WebPolicy, otlp_router, router, startup_router,
-};
+use crate::http::{AdminAuth, HttpServices, WebPolicy, otlp_router, router, startup_router};
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_handle::ClusterBootstrap;
 use crate::telemetry::metrics::RouteMetrics;

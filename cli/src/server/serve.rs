@@ -10,8 +10,8 @@ use athanor_chassis::config::{
 };
 use athanor_chassis::net::LocalNet;
 use athanor_chassis::{Clock, ErrorCode, LimitOverrides, Status, Telemetry, TenantLimits};
+use athanor_http_server::HttpListener;
 use athanor_ingester::{RelabelRulesError, find_relabel_errors};
-use athanor_server::http::HttpListener;
 use athanor_server::secrets::{SECRET_SETTINGS, warn_if_readable};
 use athanor_server::{
     NodeDeps, ServerConfig, ServerNode, SettingError, StartError, find_late_profile_error, rebuild_catalog,

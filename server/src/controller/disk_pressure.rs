@@ -15,11 +15,10 @@ use athanor_cluster::gossip::GossipHandle;
 use athanor_cluster::members::{ClusterMember, ClusterMembers, MemberState};
 use athanor_consensus::RaftGroup;
 use athanor_consensus::log::Log;
+use athanor_http_server::LogThrottle;
 use athanor_ingester::Ingester;
 use athanor_metastore::CatalogStateMachine;
 use tokio_util::sync::CancellationToken;
-
-use crate::http::LogThrottle;
 
 /// Interval between two checks of the disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,6 +4,10 @@ use std::sync::Arc;
 
 use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{ErrorCode, Status, TenantId};
+use athanor_http_server::connection::fit_budget;
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::{CallEncoding, announce_trailers, json_error};
+use athanor_http_server::{RequestBudget, unary};
 use athanor_proto::grpc::health::v1::HealthCheckRequest;
 use athanor_proto::push::v1::{PushRequest, PushResponse};
 use athanor_querier::QueryContext;
@@ -15,14 +19,11 @@ use axum::routing::{any, get, post};
 use tokio::sync::Semaphore;
 
 use crate::http::api::web_policy::{WebPolicy, protect};
-use crate::http::connection::fit_budget;
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, announce_trailers, json_error};
 use crate::http::{
-    RequestBudget, admin::compaction, admin::grpc_health, admin::members, admin::operator_pages,
-    admin::shards, api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages,
-    tenant_header, unary,
+    admin::compaction, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
+    api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, query_caller,
 };
+use query_caller::QueryCaller;
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
 use state::{HandlerFuture, HttpState, text};
 
@@ -177,7 +178,7 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
             sender.distributor.push(&sender.tenant, request).await.map(|_| PushResponse {})
         },
     );
-    let router = methods!(router, hall, QueryContext, &CallAuthorizer::for_query(reader), querier,
+    let router = methods!(router, hall, QueryCaller, &CallAuthorizer::for_query(reader), querier,
         "/querier.v1.QuerierService/ProfileTypes" => profile_types,
         "/querier.v1.QuerierService/LabelNames" => label_names,
         "/querier.v1.QuerierService/LabelValues" => label_values,
@@ -237,15 +238,15 @@ fn companions(router: Router, hall: &Arc<HttpState>) -> Router {
 
 /// Adds services for manually uploaded profiles, which belong to one tenant.
 fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
-    let upload = |hall: &HttpState, _: &QueryContext| match &hall.services.adhoc {
+    let upload = |hall: &HttpState, _: &QueryCaller| match &hall.services.adhoc {
         Some(adhoc) => BodyPolicy::upload(adhoc.body_limit()),
         None => BodyPolicy::QUERY_BODY,
     };
     let authorizer = CallAuthorizer { identify: owner, body_policy: upload };
-    let router = methods!(router, hall, QueryContext, &authorizer, adhoc,
+    let router = methods!(router, hall, QueryCaller, &authorizer, adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Upload" => upload,
     );
-    methods!(router, hall, QueryContext, &CallAuthorizer::for_query(owner), adhoc,
+    methods!(router, hall, QueryCaller, &CallAuthorizer::for_query(owner), adhoc,
         "/adhocprofiles.v1.AdHocProfileService/Get" => get_upload,
         "/adhocprofiles.v1.AdHocProfileService/List" => list_uploads,
         "/adhocprofiles.v1.AdHocProfileService/Diff" => diff_uploads,
@@ -253,12 +254,12 @@ fn uploads(router: Router, hall: &Arc<HttpState>) -> Router {
 }
 
 /// Returns the query context of a single tenant that may read its own data.
-fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
-    writer(hall, headers).map(QueryContext::for_tenant)
+fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryCaller, Status> {
+    writer(hall, headers).map(|tenant| QueryCaller(QueryContext::for_tenant(tenant)))
 }
 
-fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
-    tenant_header::parse_reader(headers, hall.door.multitenancy)
+fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryCaller, Status> {
+    query_caller::parse_reader(headers, hall.door.multitenancy).map(QueryCaller)
 }
 
 /// Accepts any caller, for methods without authorization.

@@ -28,6 +28,7 @@ use athanor_cluster::raft_transport::{RaftHandler, RaftTransport, RaftTransportS
 use athanor_cluster::rpc_client::RpcClient;
 use athanor_cluster::secret::ClusterSecrets;
 use athanor_consensus::replicated::{Network, RaftCallError};
+use athanor_http_server::{ConnectionDeps, HttpListener, RequestLimiter};
 use athanor_ingester::Ingester;
 use axum::Router;
 use bytes::Bytes;
@@ -37,7 +38,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ClusterJoinConfig, ServerConfig};
-use crate::http::{ConnectionDeps, HttpListener, RequestLimiter};
 use crate::membership::join_error::ClusterJoinError;
 use crate::membership::tls_files::TlsFileWatcher;
 use crate::node::error::StartError;

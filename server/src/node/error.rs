@@ -4,9 +4,9 @@ use athanor_chassis::compute::ComputeError;
 use athanor_chassis::tasks::SpawnError;
 use athanor_chassis::{ErrorCode, ErrorCodeExt};
 use athanor_consensus::{log, replicated};
+use athanor_http_server::ListenerError;
 
 use crate::config::SettingError;
-use crate::http::ListenerError;
 use crate::membership::join_error::ClusterJoinError;
 use crate::node::data_dir::DataDirError;
 use crate::node::node_identity::NodeIdentityError;

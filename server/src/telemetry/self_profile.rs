@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status};
+use athanor_http_server::RequestBudget;
 use athanor_profile::{Profile, ValueType, formats::pprof};
 
 use self::sampler::{SAMPLES_PER_SECOND, StackCounts, StackSampler};
-use crate::http::RequestBudget;
 
 /// Nanoseconds of CPU time that each sample represents.
 const SAMPLE_PERIOD_NANOS: i64 = 1_000_000_000 / SAMPLES_PER_SECOND as i64;

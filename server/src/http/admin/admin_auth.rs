@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, ComputePool, ErrorCode, Status};
+use athanor_http_server::PeerAddress;
+use athanor_http_server::encoding::json_error;
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Response};
@@ -19,7 +21,6 @@ use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
 use crate::http::admin::token_throttle::TokenThrottle;
-use crate::http::encoding::json_error;
 
 /// Minimum and maximum length of a token in bytes.
 const TOKEN_LENGTH_RANGE: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -34,10 +35,6 @@ pub struct AdminAuth {
     is_local: bool,
     throttle: Arc<TokenThrottle>,
 }
-
-/// Address of the client of a connection, as an extension of its requests.
-#[derive(Clone, Copy, Debug)]
-pub struct PeerAddress(pub SocketAddr);
 
 impl AdminAuth {
     /// Creates the access control of a server that listens on an address, with an optional token file.

@@ -9,13 +9,13 @@ use athanor_chassis::units::format_approximate_duration;
 use athanor_chassis::{ByteSize, Status};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::ClusterMember;
+use athanor_http_server::encoding::json_error;
 use axum::body::Body;
 use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
 use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
-use crate::http::encoding::json_error;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::membership::cluster_overview::ClusterOverview;
 

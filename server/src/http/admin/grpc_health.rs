@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{ErrorCode, Status};
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::{CallEncoding, STREAM_CONTENT_TYPES};
+use athanor_http_server::unary;
 use athanor_proto::grpc::health::v1::health_check_response::ServingStatus;
 use athanor_proto::grpc::health::v1::{HealthCheckRequest, HealthCheckResponse};
 use axum::body::Body;
@@ -11,10 +14,7 @@ use axum::http::Request;
 use futures::stream::{Stream, unfold};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, STREAM_CONTENT_TYPES};
 use crate::http::routes::state::{HandlerFuture, HttpState};
-use crate::http::unary;
 use crate::lifecycle::readiness::ReadinessChanges;
 
 /// Maximum number of concurrent watches.

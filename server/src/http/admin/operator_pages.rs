@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::metrics::TenantNameDisplay;
+use athanor_http_server::encoding::json_error;
 use axum::body::Body;
 use axum::http::header::ACCEPT;
 use axum::http::{Request, Response};
 
-use crate::http::encoding::json_error;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::lifecycle::readiness::Readiness;
 use crate::telemetry::metrics::MetricsFormat;

@@ -23,6 +23,8 @@ use std::time::Duration;
 use athanor_chassis::{Clock, ErrorCode, Status, TaskGroup};
 use athanor_compactor::RetentionConfig;
 use athanor_consensus::RaftGroup;
+use athanor_http_server::encoding::json_error;
+use athanor_http_server::{LogThrottle, accept_with_retry};
 use athanor_ingester::{FlushSummary, Ingester};
 use athanor_metastore::CatalogStateMachine;
 use athanor_querier::Querier;
@@ -37,7 +39,6 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::http::{LogThrottle, accept_with_retry, json_error};
 use crate::membership::cluster_overview::ClusterOverview;
 
 /// File name of the socket in the data folder.

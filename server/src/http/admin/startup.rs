@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
+use athanor_http_server::encoding::json_error;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
@@ -13,7 +14,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 
 use crate::http::admin::operator_pages;
-use crate::http::encoding::json_error;
 use crate::lifecycle::readiness::Readiness;
 
 /// Maximum time that a request waits for the start.

@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
+use athanor_http_server::LogThrottle;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
-
-use crate::telemetry::log_throttle::LogThrottle;
 
 /// Number of consecutive failures, and of concurrent responses to wrong tokens, without a pause.
 const MAX_FREE_FAILURES: usize = 5;

@@ -6,6 +6,12 @@ use std::time::Duration;
 
 use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::{ByteSize, ErrorCode, Status, TenantId};
+use athanor_http_server::RequestBudget;
+use athanor_http_server::body::{BUDGET_STEP_BYTES, BufferedBody};
+use athanor_http_server::encoding::{CallEncoding, STREAM_CONTENT_TYPES, json_error_with};
+use athanor_http_server::pace::PacedBody;
+use athanor_http_server::tenant_header;
+use athanor_http_server::unary;
 use athanor_symbolizer::{DebuginfoService, UPLOAD_PART_BYTES};
 use axum::Router;
 use axum::body::Body;
@@ -15,15 +21,9 @@ use bytes::Bytes;
 use futures::stream::{Stream, unfold};
 use parking_lot::Mutex;
 
-use crate::http::RequestBudget;
 use crate::http::api::parca::with_gateway;
-use crate::http::body::{BUDGET_STEP_BYTES, BufferedBody};
-use crate::http::encoding::{CallEncoding, STREAM_CONTENT_TYPES, json_error_with};
-use crate::http::pace::PacedBody;
 use crate::http::routes::rpc_method::{CallAuthorizer, call, with_route_metrics, writer};
 use crate::http::routes::state::{HandlerFuture, HttpState};
-use crate::http::tenant_header;
-use crate::http::unary;
 
 /// Maximum size of a message of an upload. Agents send chunks of one mebibyte.
 const MAX_MESSAGE_SIZE: ByteSize = ByteSize::mib(5);

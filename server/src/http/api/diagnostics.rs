@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use athanor_chassis::units::format_approximate_duration;
 use athanor_chassis::{ErrorCode, Status, Timestamp};
+use athanor_http_server::encoding::json_error;
 use athanor_querier::{QueryContext, QueryRecordSummary};
 use axum::body::Body;
 use axum::http::header::{ACCEPT, HeaderName};
@@ -13,9 +14,8 @@ use axum::http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
 use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
-use crate::http::encoding::json_error;
+use crate::http::query_caller;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
-use crate::http::tenant_header;
 
 /// Path of the record pages.
 pub const DIAGNOSTICS_PATH: &str = "/query-diagnostics";
@@ -78,7 +78,7 @@ async fn told(hall: &HttpState, headers: &HeaderMap, id: &str) -> Result<Respons
 }
 
 fn entered(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
-    tenant_header::parse_reader(headers, hall.door.multitenancy)
+    query_caller::parse_reader(headers, hall.door.multitenancy)
 }
 
 /// Returns whether the client accepts HTML, as browsers do.

@@ -4,21 +4,23 @@ use std::sync::Arc;
 
 use athanor_chassis::time::clock::TimeoutElapsed;
 use athanor_chassis::{ErrorCode, Status};
+use athanor_http_server::body::{GZIP_CONTENT_ENCODING, accepts_gzip, announced_length};
+use athanor_http_server::connection::keep_budget;
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::{json_error, json_error_with};
+use athanor_http_server::partial_header::set_partial_headers;
+use athanor_http_server::result_headers::{set_diagnostics_id, set_resolution_header};
+use athanor_http_server::tenant_header;
+use athanor_http_server::unary::deadline;
 use athanor_querier::{QueryContext, RenderedResponse};
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use crate::http::api::diagnostics::record_if_requested;
-use crate::http::body::{GZIP_CONTENT_ENCODING, accepts_gzip, announced_length};
-use crate::http::connection::keep_budget;
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{json_error, json_error_with};
-use crate::http::partial_header::set_partial_headers;
-use crate::http::result_headers::{set_diagnostics_id, set_resolution_header};
+use crate::http::query_caller;
+use crate::http::resolution_header::resolution_value;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
-use crate::http::tenant_header;
-use crate::http::unary::deadline;
 
 const NOT_FOUND_MESSAGE: &str = "path not found: send profiles to /ingest or /push.v1.PusherService/Push; / \
 lists services\n";
@@ -110,7 +112,7 @@ pub fn export(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
 fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> HandlerFuture {
     let parts = request.into_parts().0;
     Box::pin(async move {
-        let reader = match tenant_header::parse_reader(&parts.headers, hall.door.multitenancy) {
+        let reader = match query_caller::parse_reader(&parts.headers, hall.door.multitenancy) {
             Ok(reader) => reader,
             Err(status) => return vary(json_error(&status)),
         };
@@ -139,7 +141,7 @@ fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> Hand
         let mut response = show(&hall, &reader, &parts.headers, rendered).await;
         set_diagnostics_id(&mut response, reader.finish_request(failed.as_ref()));
         set_partial_headers(&mut response, &reader.warnings());
-        set_resolution_header(&mut response, reader.resolution());
+        set_resolution_header(&mut response, reader.resolution().as_ref().map(resolution_value));
         keep_budget(&mut response, |bytes| reader.take_response_budget(bytes));
         response
     })

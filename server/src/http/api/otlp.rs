@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::{ExportSummary, OtlpEncoding};
+use athanor_http_server::body::{BufferedBody, ContentEncoding, announced_length};
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::{CallEncoding, UNARY_CONTENT_TYPES, json_error};
+use athanor_http_server::tenant_header;
+use athanor_http_server::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 
-use crate::http::body::{BufferedBody, ContentEncoding, announced_length};
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES, json_error};
 use crate::http::routes::state::{HandlerFuture, HttpState};
-use crate::http::tenant_header;
-use crate::http::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 
 /// Path of exports over HTTP.
 pub(in crate::http) const HTTP_EXPORT_PATH: &str = "/v1development/profiles";

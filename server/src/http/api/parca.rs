@@ -4,6 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use athanor_chassis::{ErrorCode, Status};
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
+use athanor_http_server::unary;
 use athanor_proto::parca::profilestore::v1alpha1::{WriteRawRequest, WriteRawResponse};
 use axum::Router;
 use axum::body::Body;
@@ -15,13 +18,10 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
 use crate::http::routes::rpc_method::{
-    CallAuthorizer, ProfileSender, call, rpc_handler, sender, with_route_metrics,
+    CallAuthorizer, DiagnosedCaller, ProfileSender, call, rpc_handler, sender, with_route_metrics,
 };
 use crate::http::routes::state::HttpState;
-use crate::http::unary;
 
 /// Error for agents that send Arrow columns. An agent then falls back to its other formats, if it has any.
 const ARROW_REFUSAL: &str = "profiles of Parca in Arrow columns are not supported; let the agent send \
@@ -67,7 +67,7 @@ pub(in crate::http) fn with_gateway<C, I, O, F, Fut>(
     method: F,
 ) -> Router
 where
-    C: unary::RequestIdentity + Send + 'static,
+    C: DiagnosedCaller + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, Status, Timestamp};
+use athanor_http_server::encoding::json_error;
+use athanor_http_server::partial_header::set_partial_headers;
+use athanor_http_server::result_headers::set_resolution_header;
 use athanor_profile::render::printable::replace_control;
 use athanor_profile::render::svg;
 use athanor_proto::querier::v1::{SelectMergeStacktracesRequest, SeriesRequest};
@@ -13,11 +16,9 @@ use athanor_querier::{QueryContext, parse_time};
 use axum::body::Body;
 use axum::http::Request;
 
-use crate::http::encoding::json_error;
-use crate::http::partial_header::set_partial_headers;
-use crate::http::result_headers::set_resolution_header;
+use crate::http::query_caller;
+use crate::http::resolution_header::resolution_value;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
-use crate::http::tenant_header;
 
 const DEFAULT_PAGE_RANGE: Duration = Duration::from_secs(3600);
 const PROFILE_TYPE_LABEL: &str = "__profile_type__";
@@ -33,7 +34,7 @@ code{background:#f3f0ec;padding:.1em .3em;border-radius:3px}.t{color:#777}";
 pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let headers = request.into_parts().0.headers;
     Box::pin(async move {
-        let reader = match tenant_header::parse_reader(&headers, hall.door.multitenancy) {
+        let reader = match query_caller::parse_reader(&headers, hall.door.multitenancy) {
             Ok(reader) => reader,
             Err(status) => return json_error(&status),
         };
@@ -42,7 +43,7 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
             Err(status) => json_error(&status),
         };
         set_partial_headers(&mut response, &reader.warnings());
-        set_resolution_header(&mut response, reader.resolution());
+        set_resolution_header(&mut response, reader.resolution().as_ref().map(resolution_value));
         response
     })
 }
@@ -52,7 +53,7 @@ pub fn index(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
 pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let parts = request.into_parts().0;
     Box::pin(async move {
-        let reader = match tenant_header::parse_reader(&parts.headers, hall.door.multitenancy) {
+        let reader = match query_caller::parse_reader(&parts.headers, hall.door.multitenancy) {
             Ok(reader) => reader,
             Err(status) => return json_error(&status),
         };
@@ -61,7 +62,7 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
             Err(status) => json_error(&status),
         };
         set_partial_headers(&mut response, &reader.warnings());
-        set_resolution_header(&mut response, reader.resolution());
+        set_resolution_header(&mut response, reader.resolution().as_ref().map(resolution_value));
         response
     })
 }

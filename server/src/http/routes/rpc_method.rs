@@ -5,6 +5,12 @@ use std::sync::Arc;
 
 use athanor_chassis::{Status, TenantId};
 use athanor_distributor::Distributor;
+use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::encoding::RefusalCode;
+use athanor_http_server::partial_header::PARTIAL_RESPONSE_HEADER;
+use athanor_http_server::tenant_header;
+use athanor_http_server::unary::{self, RequestIdentity};
+use athanor_querier::QueryContext;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
@@ -14,10 +20,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::state::HttpState;
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::RefusalCode;
-use crate::http::partial_header::PARTIAL_RESPONSE_HEADER;
-use crate::http::{api::diagnostics, tenant_header, unary};
+use crate::http::api::diagnostics;
+use crate::http::query_caller::QueryCaller;
 use crate::telemetry::metrics::RouteRequestGuard;
 
 /// Caller that sends profiles.
@@ -35,7 +39,25 @@ pub(in crate::http) struct CallAuthorizer<C> {
     pub(in crate::http) body_policy: fn(&HttpState, &C) -> BodyPolicy,
 }
 
-impl unary::RequestIdentity for ProfileSender {
+/// Caller of an RPC method, whose queries may be recorded.
+pub(in crate::http) trait DiagnosedCaller: RequestIdentity {
+    /// Applies `watch` to the context of a reader, to record diagnostics.
+    #[must_use]
+    fn with_diagnostics(self, _: impl FnOnce(QueryContext) -> QueryContext) -> Self {
+        self
+    }
+}
+
+impl DiagnosedCaller for () {}
+impl DiagnosedCaller for TenantId {}
+impl DiagnosedCaller for ProfileSender {}
+impl DiagnosedCaller for QueryCaller {
+    fn with_diagnostics(self, watch: impl FnOnce(QueryContext) -> QueryContext) -> Self {
+        Self(watch(self.0))
+    }
+}
+
+impl RequestIdentity for ProfileSender {
     fn check_length(&self, length: Option<u64>) -> Result<(), Status> {
         self.distributor.check_rate(&self.tenant, length)
     }
@@ -92,7 +114,7 @@ pub(in crate::http) fn call<C, I, O, F, Fut>(
     method: F,
 ) -> Router
 where
-    C: unary::RequestIdentity + Send + 'static,
+    C: DiagnosedCaller + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,
@@ -109,7 +131,7 @@ pub(in crate::http) fn rpc_handler<C, I, O, F, Fut>(
     method: F,
 ) -> MethodRouter
 where
-    C: unary::RequestIdentity + Send + 'static,
+    C: DiagnosedCaller + Send + 'static,
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize + 'static,
     F: Fn(Arc<HttpState>, C, I) -> Fut + Clone + Send + Sync + 'static,

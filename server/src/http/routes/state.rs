@@ -7,6 +7,7 @@ use std::sync::Arc;
 use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::Distributor;
+use athanor_http_server::RequestBudget;
 use athanor_querier::{AdhocProfileService, Querier, TenantSettings};
 use athanor_symbolizer::DebuginfoService;
 use axum::body::Body;
@@ -14,8 +15,8 @@ use axum::http::Response;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::AdminAuth;
 use crate::http::api::web_policy::WebPolicy;
-use crate::http::{AdminAuth, RequestBudget};
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_overview::ClusterOverview;
 use crate::telemetry::metrics::{MetricsRegistry, RouteMetrics};

@@ -6,6 +6,7 @@ use athanor_catalog::{Catalog, CatalogCommand, CommandResult};
 use athanor_chassis::{ErrorCode, Status};
 use athanor_cluster::NodeId;
 use athanor_cluster::members::{ClusterMember, RoleName};
+use athanor_http_server::encoding::json_error;
 use athanor_metastore::VoterInfo;
 use axum::Router;
 use axum::body::Body;
@@ -15,7 +16,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use super::AdminState;
-use crate::http::{json_error, list_shards};
+use crate::http::list_shards;
 
 /// Adds the routes of cluster commands.
 pub fn routes(router: Router, state: &Arc<AdminState>) -> Router {

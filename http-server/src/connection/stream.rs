@@ -123,8 +123,8 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::http::connection::RequestLimiter;
-    use crate::http::{ConnectionDeps, HttpListener};
+    use crate::connection::RequestLimiter;
+    use crate::listen::{ConnectionDeps, HttpListener};
 
     const LARGE_BODY_BYTES: usize = 1 << 20;
 

@@ -15,12 +15,10 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::RequestBudget;
-use crate::http::body::{
-    BodyWithTrailers, BufferedBody, GZIP_CONTENT_ENCODING, LARGE_BODY_BYTES, accepts_gzip,
-};
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::json;
+use crate::body::{BodyWithTrailers, BufferedBody, GZIP_CONTENT_ENCODING, LARGE_BODY_BYTES, accepts_gzip};
+use crate::decoded_size::BodyPolicy;
+use crate::json;
+use crate::request_budget::RequestBudget;
 
 pub mod incoming;
 

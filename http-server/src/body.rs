@@ -15,9 +15,9 @@ use axum::http::{HeaderMap, HeaderValue};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 
-use crate::http::RequestBudget;
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::pace::PacedBody;
+use crate::decoded_size::BodyPolicy;
+use crate::pace::PacedBody;
+use crate::request_budget::RequestBudget;
 
 /// Size above which work on a body runs on the compute pool instead of a connection thread.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;

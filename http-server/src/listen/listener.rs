@@ -19,11 +19,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::admin::admin_auth::PeerAddress;
-use crate::http::connection::{ConnectionService, RequestLimiter, StreamExecutor, WriteTimeout};
-use crate::http::url_escaping::UrlEscapingStream;
+use crate::connection::PeerAddress;
+use crate::connection::{ConnectionService, RequestLimiter, StreamExecutor, WriteTimeout};
+use crate::listen::log_throttle::LogThrottle;
 use crate::listen::preface_timeout::PrefaceTimeout;
-use crate::telemetry::log_throttle::LogThrottle;
+use crate::listen::url_escaping::UrlEscapingStream;
 
 /// Time limit for a client to identify its protocol, and in HTTP/1 to send the head of each request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::{CallEncoding, GRPC_ENCODING, GRPC_PREFIX_BYTES, compression, decode};
-use crate::http::pace::PacedBody;
+use crate::pace::PacedBody;
 
 /// Function that reserves memory for more bytes, or rejects them.
 pub type MemoryChargeFn = Box<dyn FnMut(usize) -> Result<(), Status> + Send>;
@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::http::encoding::framed;
+    use crate::encoding::framed;
 
     const LIMIT: ByteSize = ByteSize::bytes(1000);
 

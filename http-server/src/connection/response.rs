@@ -176,7 +176,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::http::body::BodyWithTrailers;
+    use crate::body::BodyWithTrailers;
 
     fn sent(body: Body, progress: Option<Arc<SendProgress>>, budget: Option<ResponseBudget>) -> SentBody {
         SentBody::new(body, ResponseHold { _slot: None, _budget: budget, progress })

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
-use athanor_querier::QueryContext;
-use athanor_query::ResultResolution;
 use axum::body::Body;
 use axum::http::header::{ALLOW, HeaderName};
 use axum::http::request::Parts;
@@ -15,13 +13,13 @@ use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::RequestBudget;
-use crate::http::body::announced_length;
-use crate::http::connection::keep_budget;
-use crate::http::decoded_size::BodyPolicy;
-use crate::http::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
-use crate::http::partial_header::set_partial_headers;
-use crate::http::result_headers::{set_diagnostics_id, set_resolution_header};
+use crate::body::announced_length;
+use crate::connection::keep_budget;
+use crate::decoded_size::BodyPolicy;
+use crate::encoding::{CallEncoding, UNARY_CONTENT_TYPES};
+use crate::partial_header::set_partial_headers;
+use crate::request_budget::RequestBudget;
+use crate::result_headers::{set_diagnostics_id, set_resolution_header};
 
 /// Header with the content types that a call accepts.
 pub const ACCEPT_POST_HEADER: HeaderName = HeaderName::from_static("accept-post");
@@ -40,8 +38,8 @@ pub trait RequestIdentity: Clone {
         Vec::new()
     }
 
-    /// Returns the resolution of the responses so far. None if no query read profiles.
-    fn resolution(&self) -> Option<ResultResolution> {
+    /// Returns the resolution of the responses so far, as a header. None if no query read profiles.
+    fn resolution(&self) -> Option<HeaderValue> {
         None
     }
 
@@ -55,12 +53,6 @@ pub trait RequestIdentity: Clone {
 
     /// Reports a request with a body that could not be read as a message.
     fn on_unread_body(&self, _: &Status) {}
-
-    /// Applies `watch` to the context of a reader, to record diagnostics.
-    #[must_use]
-    fn with_diagnostics(self, _: impl FnOnce(QueryContext) -> QueryContext) -> Self {
-        self
-    }
 
     /// Returns the memory reserved for the result. A response of `bytes` holds it until it is sent.
     fn response_budget(&self, _bytes: usize) -> Option<ResultReservation> {
@@ -78,35 +70,6 @@ impl RequestIdentity for () {}
 impl RequestIdentity for TenantId {
     fn payer(&self) -> Option<&TenantId> {
         Some(self)
-    }
-}
-impl RequestIdentity for QueryContext {
-    fn payer(&self) -> Option<&TenantId> {
-        self.tenants().first()
-    }
-
-    fn resolution(&self) -> Option<ResultResolution> {
-        QueryContext::resolution(self)
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        QueryContext::warnings(self)
-    }
-
-    fn set_deadline(&self, clock: &Clock, wait: Duration) {
-        QueryContext::set_timeout(self, clock, wait);
-    }
-
-    fn with_diagnostics(self, watch: impl FnOnce(QueryContext) -> QueryContext) -> Self {
-        watch(self)
-    }
-
-    fn response_budget(&self, bytes: usize) -> Option<ResultReservation> {
-        self.take_response_budget(bytes)
-    }
-
-    fn finish_request(&self, failed: Option<&Status>) -> Option<String> {
-        QueryContext::finish_request(self, failed)
     }
 }
 

@@ -17,6 +17,7 @@ mod write_timeout;
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +29,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
-use crate::http::admin::admin_auth::PeerAddress;
-use crate::http::encoding::{CallEncoding, json_error};
+use crate::encoding::{CallEncoding, json_error};
 
 pub use requests::RequestLimiter;
 pub use response::{fit_budget, keep_budget};
@@ -42,6 +42,10 @@ use response::SentBody;
 /// Time in which a client must read some bytes. After that its HTTP/2 stream is reset, or the
 /// connection is closed if there is no such stream.
 pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Address of the client of a connection, as an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerAddress(pub SocketAddr);
 
 /// Service of one connection. Admits each request and holds its slot until the response is sent.
 #[derive(Clone)]
