@@ -7,6 +7,8 @@
 //!                                               └─► RequestBudget::read ─► plain handler
 //! ```
 //!
+//! [`self_profile`] is the one route that all programs share: a CPU profile of the process.
+//!
 //! The user of this crate provides the router and the methods. [`unary::handle_call`] reads the message of a
 //! call, and [`RequestBudget`] bounds the memory of all bodies together. [`unary::RequestIdentity`] lets a
 //! method's caller take part in the stages of a request.
@@ -23,6 +25,7 @@ pub mod pace;
 pub mod partial_header;
 mod request_budget;
 pub mod result_headers;
+pub mod self_profile;
 pub mod tenant_header;
 pub mod unary;
 

@@ -8,7 +8,7 @@
 //!        ├─ querier_rpc       async queries and query records that other queriers keep or poll
 //!        ├─ controller        loop beside the catalog leader: shard members, successors and leaders
 //!        ├─ catalog_repair    blocks that the catalog lost to damage and the bucket still has
-//!        └─ metrics, self_profile   metrics and CPU profiles of the process
+//!        └─ metrics           metrics of the process
 //! ```
 //!
 //! [`ServerNode`] is a complete server; [`NodeRoles`] is one without a port, for simulations. Dependencies on

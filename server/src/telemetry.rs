@@ -1,7 +1,3 @@
-//! Telemetry of the process about itself.
-//!
-//! - `metrics`: metrics page for Prometheus.
-//! - `self_profile`: CPU profile of this process.
+//! Telemetry of the process about itself: the metrics page for Prometheus.
 
 pub(crate) mod metrics;
-pub(crate) mod self_profile;

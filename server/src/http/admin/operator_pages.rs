@@ -5,6 +5,7 @@ use std::sync::Arc;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::metrics::TenantNameDisplay;
 use athanor_http_server::encoding::json_error;
+use athanor_http_server::self_profile;
 use axum::body::Body;
 use axum::http::header::ACCEPT;
 use axum::http::{Request, Response};
@@ -72,9 +73,7 @@ pub fn build_info(_: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
 /// `GET /debug/pprof/profile?seconds=N`: a CPU profile of this process.
 pub fn profile(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
-        match crate::telemetry::self_profile::profile(request.uri().query().unwrap_or_default(), &hall.door)
-            .await
-        {
+        match self_profile::profile(request.uri().query().unwrap_or_default(), &hall.door).await {
             Ok(bytes) => text("application/octet-stream", bytes),
             Err(status) => json_error(&status),
         }

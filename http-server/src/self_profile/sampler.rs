@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  ITIMER_PROF ─► SIGPROF ─► handler: addresses of one stack ─► a free slot of SLOTS
-//!                                                                     │ drain, every few milliseconds
+//!                                                                     │ drain, before the slots are full
 //!                                                                     ▼
 //!                                                              Stacks: counts by stack
 //! ```
@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 pub const SAMPLES_PER_SECOND: u32 = 99;
 /// Maximum number of recorded frames per stack, from the innermost.
 const MAX_STACK_FRAMES: usize = 128;
-/// Samples that may wait to be drained: one megabyte, and 20 000 samples per second at a drain every 50 ms.
-const SLOT_COUNT: usize = 1024;
+/// Samples that may wait to be drained: one megabyte.
+pub const SLOT_COUNT: usize = 1024;
 /// Different stacks that are counted one by one.
 const MAX_STACKS: usize = 16_384;
 

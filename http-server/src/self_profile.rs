@@ -1,4 +1,4 @@
-//! CPU profile of this process, for `go tool pprof` and for upload by the server itself.
+//! CPU profile of this process, for `go tool pprof` and for upload by the program itself.
 //!
 //! ```text
 //!  sampler   a timer signal ─► addresses of stacks, counted
@@ -9,13 +9,14 @@ mod names;
 mod sampler;
 
 use std::collections::HashSet;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status};
-use athanor_http_server::RequestBudget;
 use athanor_profile::{Profile, ValueType, formats::pprof};
 
-use self::sampler::{SAMPLES_PER_SECOND, StackCounts, StackSampler};
+use self::sampler::{SAMPLES_PER_SECOND, SLOT_COUNT, StackCounts, StackSampler};
+use crate::RequestBudget;
 
 /// Nanoseconds of CPU time that each sample represents.
 const SAMPLE_PERIOD_NANOS: i64 = 1_000_000_000 / SAMPLES_PER_SECOND as i64;
@@ -23,10 +24,14 @@ const MAX_SECONDS: u64 = 300;
 const DEFAULT_SECONDS: u64 = 10;
 /// Retry delay that a rejected client receives.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Interval between drains of the pending samples.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest interval between drains of the pending samples.
+const MAX_DRAIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Samples all threads for the duration that the query `seconds=N` requests. Returns gzipped pprof.
+///
+/// # Errors
+///
+/// The duration is invalid, another profile of this process is being taken, or the system refuses the timer.
 pub async fn profile(query: &str, door: &RequestBudget) -> Result<Vec<u8>, Status> {
     let seconds = parse_seconds(query)?;
     let failed =
@@ -41,14 +46,26 @@ pub async fn profile(query: &str, door: &RequestBudget) -> Result<Vec<u8>, Statu
     let start = door.clock.monotonic();
     let duration = Duration::from_secs(seconds);
     let mut stacks = StackCounts::default();
-    while door.clock.monotonic().saturating_sub(start) < duration {
-        door.clock.sleep(DRAIN_INTERVAL).await;
+    let interval = drain_interval();
+    loop {
+        let elapsed = door.clock.monotonic().saturating_sub(start);
+        let Some(remaining) = duration.checked_sub(elapsed).filter(|remaining| !remaining.is_zero()) else {
+            break;
+        };
+        door.clock.sleep(remaining.min(interval)).await;
         sampler.drain(&mut stacks);
     }
     drop(sampler);
     let time_nanos = start_wall.nanos();
     let elapsed = door.clock.monotonic().saturating_sub(start);
     door.run_on_compute(CpuActivity::Query, usize::MAX, move || encode(&stacks, time_nanos, elapsed)).await
+}
+
+/// Returns the time in which all cores together fill half of the slots.
+fn drain_interval() -> Duration {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let samples_per_second = cores as f64 * f64::from(SAMPLES_PER_SECOND);
+    MAX_DRAIN_INTERVAL.min(Duration::from_secs_f64(SLOT_COUNT as f64 / 2.0 / samples_per_second))
 }
 
 fn parse_seconds(query: &str) -> Result<u64, Status> {
