@@ -29,6 +29,8 @@ const MAX_RESPONSE_BYTES: usize = 1 << 30;
 const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Reason of errors for responses that redirect to another URL.
+pub const REDIRECT_REASON: &str = "redirect";
 const PROTOBUF_CONTENT_TYPE: &str = "application/proto";
 const WARNINGS_HEADER: &str = "athanor-warnings";
 const RESOLUTION_HEADER: HeaderName = HeaderName::from_static("athanor-resolution");
@@ -283,7 +285,8 @@ impl ApiClient {
         }
         let code =
             if status.is_redirection() { ErrorCode::Invalid } else { ErrorCode::from_http(status.as_u16()) };
-        Status { retry_after: after, ..Status::new(code, message) }
+        let reason = status.is_redirection().then_some(REDIRECT_REASON);
+        Status { retry_after: after, reason, ..Status::new(code, message) }
     }
 
     /// Converts a transport error, without any response, into an error.

@@ -19,7 +19,7 @@ mod response_error;
 mod retry;
 mod settings;
 
-pub use api_client::{ApiClient, ApiResponse, encode_gzip};
+pub use api_client::{ApiClient, ApiResponse, REDIRECT_REASON, encode_gzip};
 pub use batch::{Batch, BatchLimits, BatchParts, batches};
 pub use retry::{RetryPolicy, is_rejection, is_temporary};
 pub use settings::{ClientSettings, SettingNames, TlsSettings};
