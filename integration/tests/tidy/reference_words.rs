@@ -85,7 +85,7 @@ fn unknown_names(page: &TextFile, metrics: &str, settings: &str, commands: &str)
 #[test]
 fn pages_name_metrics_settings_and_commands_that_exist() {
     let pages = Workspace::read().pages;
-    let metrics = reference_page(&pages, "metrics.md");
+    let metrics = reference_page(&pages, "metrics.md") + &reference_page(&pages, "agent-metrics.md");
     let settings = reference_page(&pages, "config.md");
     let commands = reference_page(&pages, "cli.md");
     assert!(metrics.len() > 1000 && settings.len() > 1000 && commands.len() > 1000);

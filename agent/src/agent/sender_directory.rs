@@ -1,0 +1,159 @@
+//! Directory of senders: the labels of pods and containers by their addresses.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+#[cfg(feature = "kubernetes")]
+use std::sync::Weak;
+
+use athanor_profile::Labels;
+#[cfg(feature = "kubernetes")]
+use parking_lot::Mutex;
+use parking_lot::RwLock;
+
+use super::agent_deps::AgentDeps;
+#[cfg(feature = "kubernetes")]
+use crate::discovery::DiscoveryError;
+#[cfg(feature = "kubernetes")]
+use crate::discovery::kubernetes::{
+    DEFAULT_API_BACKOFF, KubernetesDiscoverer, KubernetesEnvironment, KubernetesStatus, PodPeers,
+};
+use crate::discovery::{CreateKubernetesDiscoverer, TargetGroup};
+use crate::receive::PeerLabels;
+
+const CONTAINER_ADDRESS_LABEL: &str = "__meta_docker_network_ip";
+const CONTAINER_NAME_LABEL: &str = "__meta_docker_container_name";
+
+/// Labels of all senders that discovery knows.
+#[derive(Default)]
+pub(super) struct SenderDirectory {
+    #[cfg(feature = "kubernetes")]
+    clusters: Mutex<Vec<ClusterSource>>,
+    /// Containers of Docker by the feed that found them.
+    containers: RwLock<BTreeMap<String, HashMap<IpAddr, Labels>>>,
+}
+
+/// Discoverer of a cluster, while it runs.
+#[cfg(feature = "kubernetes")]
+struct ClusterSource {
+    peers: Weak<PodPeers>,
+    status: Weak<KubernetesStatus>,
+}
+
+impl SenderDirectory {
+    /// Returns the function that creates discoverers of clusters and adds their pods to the directory.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn cluster_discovery(
+        self: &Arc<Self>,
+        deps: &AgentDeps,
+        node_name: Option<String>,
+    ) -> Option<Box<CreateKubernetesDiscoverer>> {
+        let directory = Arc::clone(self);
+        let environment = KubernetesEnvironment {
+            clock: deps.clock.clone(),
+            random: deps.random.split(),
+            pool: deps.compute.clone(),
+            backoff: DEFAULT_API_BACKOFF,
+            node_name,
+        };
+        Some(Box::new(move |settings| {
+            let discoverer = KubernetesDiscoverer::new(settings.clone(), environment.clone())
+                .map_err(|error| DiscoveryError::Settings { reason: error.to_string() })?;
+            let source = ClusterSource {
+                peers: Arc::downgrade(&discoverer.peers()),
+                status: Arc::downgrade(&discoverer.status()),
+            };
+            let mut clusters = directory.clusters.lock();
+            clusters.retain(|cluster| cluster.peers.strong_count() > 0);
+            clusters.push(source);
+            Ok(Arc::new(discoverer))
+        }))
+    }
+
+    /// Returns None: the agent has no discovery of clusters.
+    #[cfg(not(feature = "kubernetes"))]
+    pub(super) fn cluster_discovery(
+        self: &Arc<Self>,
+        _: &AgentDeps,
+        _: Option<String>,
+    ) -> Option<Box<CreateKubernetesDiscoverer>> {
+        None
+    }
+
+    /// Returns the problems of the requests to clusters, such as missing permissions.
+    pub(super) fn problems(&self) -> Vec<String> {
+        #[cfg(feature = "kubernetes")]
+        {
+            let clusters = self.clusters.lock();
+            let running = clusters.iter().filter_map(|cluster| cluster.status.upgrade());
+            running.flat_map(|status| status.problems()).collect()
+        }
+        #[cfg(not(feature = "kubernetes"))]
+        Vec::new()
+    }
+
+    /// Replaces the containers that a feed found.
+    pub(super) fn set_containers(&self, feed: &str, groups: &[TargetGroup]) {
+        let targets = groups.iter().flat_map(|group| &group.targets);
+        let containers: HashMap<IpAddr, Labels> = targets.filter_map(container_labels).collect();
+        self.containers.write().insert(feed.to_owned(), containers);
+    }
+
+    /// Forgets the containers of feeds that are not in use.
+    pub(super) fn retain_feeds(&self, is_used: impl Fn(&str) -> bool) {
+        self.containers.write().retain(|feed, _| is_used(feed));
+    }
+}
+
+impl PeerLabels for SenderDirectory {
+    fn labels(&self, peer: IpAddr) -> Option<Labels> {
+        #[cfg(feature = "kubernetes")]
+        {
+            let clusters = self.clusters.lock();
+            let found = clusters.iter().find_map(|cluster| cluster.peers.upgrade()?.labels(peer));
+            if found.is_some() {
+                return found;
+            }
+        }
+        let containers = self.containers.read();
+        containers.values().find_map(|containers| containers.get(&peer).cloned())
+    }
+}
+
+/// Returns the address of a container and its labels: its name, and the meta labels that `service_name` is
+/// inferred from. None for a container in the network of its host.
+fn container_labels(target: &Labels) -> Option<(IpAddr, Labels)> {
+    let address = target.get(CONTAINER_ADDRESS_LABEL)?.parse().ok()?;
+    let mut labels = target.clone();
+    let name = target.get(CONTAINER_NAME_LABEL).unwrap_or_default().trim_start_matches('/');
+    labels.set("container", name);
+    Some((address, labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(address: &str, name: &str) -> Labels {
+        let pairs = [(CONTAINER_ADDRESS_LABEL, address), (CONTAINER_NAME_LABEL, name)];
+        Labels::new(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())))
+    }
+
+    #[test]
+    fn sender_has_the_name_of_the_container_with_its_address() {
+        let directory = SenderDirectory::default();
+        let targets = vec![container("172.17.0.2", "/cart"), container("", "/host")];
+        let group = TargetGroup { targets, ..TargetGroup::default() };
+        directory.set_containers("docker/0", &[group]);
+        let name = |directory: &SenderDirectory, address: &str| {
+            let labels = directory.labels(address.parse().unwrap())?;
+            labels.get("container").map(str::to_owned)
+        };
+        assert_eq!(name(&directory, "172.17.0.2").as_deref(), Some("cart"));
+        assert_eq!(name(&directory, "172.17.0.3"), None);
+        directory.set_containers("docker/0", &[]);
+        assert_eq!(name(&directory, "172.17.0.2"), None);
+        directory.retain_feeds(|_| false);
+        assert!(directory.containers.read().is_empty());
+    }
+}

@@ -1,0 +1,29 @@
+//! Agent: scrapes and receives profiles, spools them on disk, and delivers each to the servers exactly once.
+//!
+//! ```text
+//!  discovery ─► targets ─► scrape ─┐
+//!                                  ├─► spool (one folder per server) ─► delivery ─► server
+//!  clients ───► receive ───────────┘
+//! ```
+//!
+//! An [`Upload`] has its final bytes, id and time before it enters the spool. No retry changes them, so a
+//! server recognizes each retry as a duplicate.
+
+pub mod agent;
+pub mod command_line;
+pub mod config;
+pub mod delivery;
+pub mod discovery;
+pub mod network;
+pub mod operator;
+pub mod receive;
+pub mod scrape;
+pub mod scrape_target;
+pub mod spool;
+pub mod targets;
+pub mod upload;
+
+pub use network::{address_policy, http_client};
+pub use scrape::wall_clock;
+pub use scrape_target::{ProfileKind, ScrapeJob, ScrapeTarget};
+pub use upload::{Upload, UploadSink};

@@ -1,0 +1,146 @@
+//! Page of metrics, and the metrics of targets, servers and reloads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::observability::cpu_time::process_cpu_time;
+use athanor_chassis::observability::metric_family::{MetricCollector, MetricFamily, metric_collector};
+use athanor_chassis::observability::process::ProcessUsage;
+use parking_lot::RwLock;
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::registry::Registry;
+
+use super::reload::{ReloadSnapshot, ReloadStats};
+
+/// Text format of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsFormat {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Text format of Prometheus, for clients that do not request OpenMetrics.
+    PrometheusText,
+}
+
+/// Registry of the metrics of all components.
+#[derive(Debug, Default)]
+pub struct MetricsRegistry {
+    registry: RwLock<Registry>,
+}
+
+/// Metrics of reloads.
+pub const RELOAD_METRICS: &[MetricFamily<ReloadSnapshot>] = &[
+    MetricFamily::counter(
+        "athanor_agent_config_reloads_total",
+        "Number of reloads of the configuration file, by whether its settings are in force since then",
+        &["result"],
+        |reloads, samples| {
+            samples.add_labeled(&["applied"], reloads.applied);
+            samples.add_labeled(&["failed"], reloads.failed);
+        },
+    ),
+    MetricFamily::gauge(
+        "athanor_agent_config_last_reload_successful",
+        "Result of the last reload of the configuration file: 1 if its settings are in force, else 0",
+        &[],
+        |reloads, samples| samples.add(u32::from(reloads.error.is_none())),
+    ),
+];
+
+/// Metrics of the program.
+pub const BUILD_METRICS: &[MetricFamily<()>] = &[MetricFamily::gauge(
+    "athanor_agent_build_info",
+    "Version of the running program as a label of the constant value 1",
+    &["version"],
+    |(), samples| samples.add_labeled(&[env!("CARGO_PKG_VERSION")], 1_u32),
+)];
+
+/// Resources that the process uses.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnUsage {
+    /// Processor time of all threads.
+    pub cpu_time: Duration,
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+    /// Number of open files, sockets included.
+    pub open_files: u64,
+}
+
+/// Metrics of the resources that the process uses.
+pub const PROCESS_METRICS: &[MetricFamily<OwnUsage>] = &[
+    MetricFamily::counter(
+        "athanor_agent_cpu_seconds_total",
+        "Processor time of the agent",
+        &[],
+        |usage, samples| samples.add(usage.cpu_time.as_secs_f64()),
+    ),
+    MetricFamily::gauge(
+        "athanor_agent_resident_memory_bytes",
+        "Resident memory of the agent",
+        &[],
+        |usage, samples| samples.add(usage.resident_bytes),
+    ),
+    MetricFamily::gauge(
+        "athanor_agent_open_files",
+        "Number of open files of the agent, sockets included",
+        &[],
+        |usage, samples| samples.add(usage.open_files),
+    ),
+];
+
+/// Returns the collector of [`PROCESS_METRICS`].
+pub fn process_collector() -> MetricCollector {
+    metric_collector(PROCESS_METRICS, || {
+        let usage = ProcessUsage::current();
+        Some(OwnUsage {
+            cpu_time: process_cpu_time(),
+            resident_bytes: usage.resident_bytes,
+            open_files: usage.open_files,
+        })
+    })
+}
+
+/// Returns the collector of [`RELOAD_METRICS`].
+pub fn reload_collector(stats: Arc<ReloadStats>) -> MetricCollector {
+    metric_collector(RELOAD_METRICS, move || Some(stats.snapshot()))
+}
+
+/// Returns the collector of [`BUILD_METRICS`].
+pub fn build_collector() -> MetricCollector {
+    metric_collector(BUILD_METRICS, || Some(()))
+}
+
+impl MetricsFormat {
+    /// Value of the header `Content-Type` for the format.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::PrometheusText => prometheus_text::CONTENT_TYPE,
+        }
+    }
+}
+
+impl MetricsRegistry {
+    /// Adds the metrics of a component.
+    pub fn register(&self, collector: MetricCollector) {
+        self.registry.write().register_collector(collector);
+    }
+
+    /// Returns the page with the values of all metrics.
+    ///
+    /// # Errors
+    ///
+    /// A collector fails to encode a value.
+    pub fn encode(&self, format: MetricsFormat) -> Result<String, fmt::Error> {
+        let registry = self.registry.read();
+        let mut page = String::with_capacity(16 << 10);
+        match format {
+            MetricsFormat::OpenMetrics => {
+                text::encode_registry(&mut page, &registry)?;
+                text::encode_eof(&mut page)?;
+            }
+            MetricsFormat::PrometheusText => prometheus_text::encode(&mut page, &registry)?,
+        }
+        Ok(page)
+    }
+}

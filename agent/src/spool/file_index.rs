@@ -1,0 +1,292 @@
+//! Files of a spool in memory, with the queues of delivery.
+//!
+//! ```text
+//!              ┌─► fresh: young and never sent ──┐ aged
+//!  new file ───┤                                 ▼
+//!              ├─► backlog ◄── delayed ◄── failed attempts
+//!              └─► lane of cumulative files: first one only, one in flight
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::file_name::{CUMULATIVE_LANES, OrderClass, SpoolFileName};
+use crate::upload::UploadOrigin;
+
+/// Age at which a file that was never sent becomes part of the backlog.
+const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
+
+/// Queue of delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeliveryQueue {
+    /// Files of delta profiles that are young and were never sent.
+    Fresh,
+    /// Other files of delta profiles.
+    Backlog,
+    /// Files of cumulative profiles, in order within each lane.
+    Cumulative,
+}
+
+/// File in the spool folder.
+#[derive(Clone, Copy, Debug)]
+pub struct SpoolEntry {
+    /// Name of the file.
+    pub name: SpoolFileName,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Monotonic time of its creation. None if an earlier process wrote the file.
+    pub stored_at: Option<Duration>,
+    /// Failed attempts of this process to deliver it.
+    pub failures: u32,
+    is_in_flight: bool,
+    not_before: Duration,
+}
+
+/// Cumulative files of one lane.
+#[derive(Debug, Default)]
+struct CumulativeLane {
+    files: BTreeSet<u64>,
+    is_in_flight: bool,
+    not_before: Duration,
+}
+
+/// All files of a spool folder by sequence number.
+#[derive(Debug)]
+pub(super) struct FileIndex {
+    entries: BTreeMap<u64, SpoolEntry>,
+    bytes: u64,
+    fresh: BTreeSet<u64>,
+    backlog: BTreeSet<u64>,
+    delayed: BTreeSet<(Duration, u64)>,
+    lanes: [CumulativeLane; CUMULATIVE_LANES as usize],
+    /// Scraped files, which may be evicted.
+    evictable: BTreeSet<u64>,
+}
+
+// === impl SpoolEntry ===
+
+impl SpoolEntry {
+    /// Creates an entry of a file.
+    pub(super) fn new(name: SpoolFileName, bytes: u64, stored_at: Option<Duration>) -> Self {
+        Self { name, bytes, stored_at, failures: 0, is_in_flight: false, not_before: Duration::ZERO }
+    }
+}
+
+// === impl FileIndex ===
+
+impl FileIndex {
+    /// Creates an empty index.
+    pub(super) fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            bytes: 0,
+            fresh: BTreeSet::new(),
+            backlog: BTreeSet::new(),
+            delayed: BTreeSet::new(),
+            lanes: std::array::from_fn(|_| CumulativeLane::default()),
+            evictable: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a file to its queue.
+    pub(super) fn insert(&mut self, entry: SpoolEntry) {
+        let sequence = entry.name.sequence;
+        self.bytes += entry.bytes;
+        match entry.name.order {
+            OrderClass::Cumulative { lane } => drop(self.lanes[usize::from(lane)].files.insert(sequence)),
+            OrderClass::Independent if entry.stored_at.is_some() => drop(self.fresh.insert(sequence)),
+            OrderClass::Independent => drop(self.backlog.insert(sequence)),
+        }
+        if entry.name.origin == UploadOrigin::Scraped {
+            self.evictable.insert(sequence);
+        }
+        self.entries.insert(sequence, entry);
+    }
+
+    /// Takes the next file of a queue and marks it as in flight.
+    pub(super) fn take(&mut self, queue: DeliveryQueue, now: Duration) -> Option<SpoolEntry> {
+        self.move_aged_files(now);
+        let sequence = match queue {
+            DeliveryQueue::Fresh => self.fresh.pop_first()?,
+            DeliveryQueue::Backlog => self.backlog.pop_first()?,
+            DeliveryQueue::Cumulative => self.take_from_lanes(now)?,
+        };
+        let entry = self.entries.get_mut(&sequence)?;
+        entry.is_in_flight = true;
+        Some(*entry)
+    }
+
+    /// Returns a file in flight to its queue. It is not taken before `delay` has passed.
+    pub(super) fn release(&mut self, sequence: u64, delay: Duration, now: Duration) {
+        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        entry.is_in_flight = false;
+        entry.failures = entry.failures.saturating_add(1);
+        let not_before = now.saturating_add(delay);
+        entry.not_before = not_before;
+        match entry.name.order {
+            OrderClass::Independent => drop(self.delayed.insert((not_before, sequence))),
+            OrderClass::Cumulative { lane } => {
+                let lane = &mut self.lanes[usize::from(lane)];
+                lane.is_in_flight = false;
+                lane.not_before = not_before;
+            }
+        }
+    }
+
+    /// Removes a file that is in flight.
+    pub(super) fn remove(&mut self, sequence: u64) -> Option<SpoolEntry> {
+        let entry = self.entries.remove(&sequence)?;
+        self.bytes -= entry.bytes;
+        self.evictable.remove(&sequence);
+        match entry.name.order {
+            OrderClass::Independent => {
+                self.fresh.remove(&sequence);
+                self.backlog.remove(&sequence);
+                self.delayed.remove(&(entry.not_before, sequence));
+            }
+            OrderClass::Cumulative { lane } => {
+                let lane = &mut self.lanes[usize::from(lane)];
+                lane.files.remove(&sequence);
+                lane.is_in_flight &= !entry.is_in_flight;
+            }
+        }
+        Some(entry)
+    }
+
+    /// Removes the oldest scraped file that is not in flight.
+    pub(super) fn evict_oldest(&mut self) -> Option<SpoolEntry> {
+        let is_idle = |sequence: &&u64| self.entries.get(sequence).is_some_and(|entry| !entry.is_in_flight);
+        let sequence = *self.evictable.iter().find(is_idle)?;
+        self.remove(sequence)
+    }
+
+    /// Returns the next time after `now` at which a delayed file may be taken.
+    pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
+        let delayed = self.delayed.iter().map(|(not_before, _)| *not_before).find(|at| *at > now);
+        let waiting = self.lanes.iter().filter(|lane| !lane.is_in_flight && !lane.files.is_empty());
+        waiting.map(|lane| lane.not_before).filter(|at| *at > now).chain(delayed).min()
+    }
+
+    /// Ends the delays of all files.
+    pub(super) fn end_delays(&mut self, now: Duration) {
+        self.backlog.extend(std::mem::take(&mut self.delayed).into_iter().map(|(_, sequence)| sequence));
+        for lane in &mut self.lanes {
+            lane.not_before = lane.not_before.min(now);
+        }
+    }
+
+    /// Returns the bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns all files in the order of creation.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &SpoolEntry> {
+        self.entries.values()
+    }
+
+    /// Returns whether a file has the number.
+    pub(super) fn contains(&self, sequence: u64) -> bool {
+        self.entries.contains_key(&sequence)
+    }
+
+    /// Returns the number of files.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn take_from_lanes(&mut self, now: Duration) -> Option<u64> {
+        let ready = |lane: &&mut CumulativeLane| !lane.is_in_flight && lane.not_before <= now;
+        let lanes = self.lanes.iter_mut().filter(ready);
+        let lane = lanes.min_by_key(|lane| lane.files.first().copied().unwrap_or(u64::MAX))?;
+        let first = *lane.files.first()?;
+        lane.is_in_flight = true;
+        Some(first)
+    }
+
+    /// Moves files that are not fresh any more, or whose delay has passed, to the backlog.
+    fn move_aged_files(&mut self, now: Duration) {
+        while let Some((not_before, sequence)) = self.delayed.first().copied()
+            && not_before <= now
+        {
+            self.delayed.pop_first();
+            self.backlog.insert(sequence);
+        }
+        while let Some(sequence) = self.fresh.first().copied() {
+            let stored_at = self.entries.get(&sequence).and_then(|entry| entry.stored_at).unwrap_or_default();
+            if stored_at.saturating_add(MAX_FRESH_AGE) > now {
+                break;
+            }
+            self.fresh.pop_first();
+            self.backlog.insert(sequence);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn entry(sequence: u64, order: OrderClass, stored_at: Option<Duration>) -> SpoolEntry {
+        let origin = UploadOrigin::Scraped;
+        SpoolEntry::new(SpoolFileName { sequence, origin, order, profiles: 1, time_millis: 0 }, 10, stored_at)
+    }
+
+    fn taken(index: &mut FileIndex, queue: DeliveryQueue, now: Duration) -> Option<u64> {
+        index.take(queue, now).map(|entry| entry.name.sequence)
+    }
+
+    #[test]
+    fn fresh_files_become_backlog_with_age_and_failure() {
+        let mut index = FileIndex::new();
+        index.insert(entry(1, OrderClass::Independent, None));
+        index.insert(entry(2, OrderClass::Independent, Some(SECOND)));
+        index.insert(entry(3, OrderClass::Independent, Some(2 * SECOND)));
+        assert_eq!(taken(&mut index, DeliveryQueue::Fresh, 2 * SECOND), Some(2));
+        index.release(2, 5 * SECOND, 2 * SECOND);
+        assert_eq!(index.next_due(2 * SECOND), Some(7 * SECOND));
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 6 * SECOND), Some(1));
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 6 * SECOND), None);
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 7 * SECOND), Some(2));
+        assert_eq!(taken(&mut index, DeliveryQueue::Fresh, 32 * SECOND), None);
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 32 * SECOND), Some(3));
+        assert_eq!((index.len(), index.bytes()), (3, 30));
+    }
+
+    #[test]
+    fn lane_has_one_file_in_flight_and_retries_it_first() {
+        let mut index = FileIndex::new();
+        let lane = OrderClass::Cumulative { lane: 1 };
+        index.insert(entry(1, lane, None));
+        index.insert(entry(2, lane, Some(SECOND)));
+        index.insert(entry(3, OrderClass::Cumulative { lane: 2 }, Some(SECOND)));
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), Some(1));
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), Some(3));
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), None);
+        index.release(1, SECOND, SECOND);
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), None);
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, 2 * SECOND), Some(1));
+        assert_eq!(index.remove(1).unwrap().failures, 1);
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, 2 * SECOND), Some(2));
+    }
+
+    #[test]
+    fn eviction_removes_the_oldest_scraped_file_not_in_flight() {
+        let mut index = FileIndex::new();
+        let mut received = entry(1, OrderClass::Independent, None);
+        received.name.origin = UploadOrigin::Received;
+        index.insert(received);
+        index.insert(entry(2, OrderClass::Independent, None));
+        index.insert(entry(3, OrderClass::Cumulative { lane: 0 }, None));
+        index.insert(entry(4, OrderClass::Independent, Some(SECOND)));
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, SECOND), Some(1));
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, SECOND), Some(2));
+        let mut evicted = || index.evict_oldest().map(|entry| entry.name.sequence);
+        assert_eq!([evicted(), evicted(), evicted()], [Some(3), Some(4), None]);
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), None);
+        assert_eq!(taken(&mut index, DeliveryQueue::Fresh, SECOND), None);
+        assert_eq!((index.len(), index.bytes()), (2, 20));
+    }
+}

@@ -1,0 +1,105 @@
+//! `docs/agent.md`: its configurations are valid, and it describes each key.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use athanor_agent::config::{AgentConfig, ConfigErrors, Environment, parse};
+use serde_json::Value;
+
+/// Key that no section has. It is not similar to one, so that the error lists the known keys.
+const UNKNOWN_KEY: &str = "zzzzzzzzzzzzzzzz";
+
+fn page() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/agent.md")).unwrap()
+}
+
+/// Returns the blocks of YAML.
+fn yaml_blocks(page: &str) -> Vec<&str> {
+    let blocks = page.split("```yaml\n").skip(1);
+    blocks.map(|rest| rest.split_once("\n```").expect("a block ends").0).collect()
+}
+
+fn check(text: &str) -> Result<AgentConfig, ConfigErrors> {
+    parse(text, Path::new("/etc/athanor/agent.yaml"), &Environment::default())
+}
+
+/// Returns the configurations within manifests of Kubernetes.
+fn mounted_configurations(manifests: &str) -> Vec<String> {
+    let mut configurations = Vec::new();
+    for manifest in manifests.split("\n---\n") {
+        let manifest: Value = serde_saphyr::from_str(manifest).unwrap();
+        assert!(manifest["kind"].is_string() && manifest["metadata"]["name"].is_string(), "{manifest}");
+        let files = manifest["data"].as_object().into_iter().flatten();
+        let files = files.filter(|(name, _)| name.ends_with(".yaml"));
+        configurations.extend(files.map(|(_, text)| text.as_str().unwrap().to_owned()));
+    }
+    configurations
+}
+
+#[test]
+fn configurations_of_the_page_are_valid() {
+    let page = page();
+    let mut configurations = Vec::new();
+    for block in yaml_blocks(&page) {
+        match block.starts_with("apiVersion:") {
+            true => configurations.extend(mounted_configurations(block)),
+            false => configurations.push(block.to_owned()),
+        }
+    }
+    assert!(configurations.len() >= 7, "{} configurations", configurations.len());
+    for text in &configurations {
+        match check(text) {
+            Ok(config) => assert!(config.warnings.is_empty(), "{:?} in\n{text}", config.warnings),
+            Err(errors) => panic!("{errors}\nin\n{text}"),
+        }
+    }
+}
+
+/// Returns the keys of a section, from the error about an unknown one. `section` contains `KEY` in its place.
+fn known_keys(section: &str) -> Vec<String> {
+    let text = section.replace("KEY", &format!("{UNKNOWN_KEY}: 1"));
+    let refused = check(&text).expect_err(&text).errors;
+    let listed = refused.iter().find_map(|error| {
+        let (unknown, known) = error.message.split_once("; known keys are ")?;
+        unknown.contains(UNKNOWN_KEY).then_some(known)
+    });
+    let listed = listed.unwrap_or_else(|| panic!("no error lists the keys of {section}: {refused:?}"));
+    listed.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn page_describes_each_key() {
+    let page = page();
+    let mut missing = Vec::new();
+    for section in [
+        "{KEY}",
+        "global: {KEY}",
+        "servers: [{KEY}]",
+        "servers: [{tls_config: {KEY}}]",
+        "servers: [{basic_auth: {KEY}}]",
+        "servers: [{authorization: {KEY}}]",
+        "servers: [{http_headers: {X-A: {KEY}}}]",
+        "spool: {KEY}",
+        "receive: {KEY}",
+        "receive: {tenant: {KEY}}",
+        "operator: {KEY}",
+        "scrape_configs: [{KEY}]",
+        "scrape_configs: [{profiling_config: {KEY}}]",
+        "scrape_configs: [{profiling_config: {pprof_config: {memory: {KEY}}}}]",
+        "scrape_configs: [{static_configs: [{KEY}]}]",
+        "scrape_configs: [{file_sd_configs: [{KEY}]}]",
+        "scrape_configs: [{http_sd_configs: [{KEY}]}]",
+        "scrape_configs: [{dns_sd_configs: [{KEY}]}]",
+        "scrape_configs: [{kubernetes_sd_configs: [{KEY}]}]",
+        "scrape_configs: [{docker_sd_configs: [{KEY}]}]",
+    ] {
+        let prefix = if section.contains("tenant: {") { "tenant." } else { "" };
+        for key in known_keys(section) {
+            if !page.contains(&format!("`{prefix}{key}`")) && !key.ends_with("_ref") {
+                missing.push(format!("{key} of {section}"));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "docs/agent.md lacks {}", missing.join("; "));
+}
