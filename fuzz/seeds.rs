@@ -26,6 +26,8 @@ use libfuzzer_sys::fuzz_target;
 use prost::Message;
 use serde_json::json;
 
+#[path = "seeds/agent.rs"]
+mod agent;
 #[path = "seeds/nodes.rs"]
 mod nodes;
 
@@ -73,6 +75,7 @@ fn main() -> std::io::Result<()> {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
     nodes::seeds(&save)?;
+    agent::seeds(&save)?;
     payloads(&save)?;
     uploads(&save)?;
     rules(&save)?;
