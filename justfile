@@ -55,6 +55,32 @@ compaction-backlog BYTES='20000000000':
     cargo build --release --locked --package athanor-cli
     cargo run --release --locked --package athanor-integration --example compaction_backlog -- --bytes {{BYTES}}
 
+# Measures the agent: load of scrapes, latency of received profiles, wake-ups, and the spool beside bare writes
+agent-bench:
+    cargo build --release --locked --package athanor-agent
+    cargo run --release --locked --package athanor-integration --example agent_bench
+    cargo bench --locked --package athanor-agent --bench spool
+
+# Runs Prometheus's discovery on the agent's cases, rewrites what its tests expect, and runs client-go on the stand-in
+agent-oracle:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    . ./.ci/tools
+    folder=$(mktemp -d)
+    trap 'rm -r "$folder"' EXIT
+    program=$folder/discovery
+    go build -C integration/clients/go-discovery -o "$program" .
+    "$program" generate agent/tests/discovery_oracle
+    "$program" expect agent/tests/discovery_oracle
+    git diff --stat -- agent/tests/discovery_oracle
+    ATHANOR_DISCOVERY_ORACLE=$program cargo test --locked --package athanor-agent --test kubernetes client_go
+    cargo test --locked --package athanor-agent --test discovery_oracle
+
+# Kills the agent KILLS times and the server half as often, with other faults between, and compares all totals
+agent-ledger KILLS='100':
+    cargo build --locked --package athanor-agent --package athanor-cli
+    ATHANOR_AGENT_KILLS={{KILLS}} cargo test --locked --package athanor-integration --test agent ledger -- --nocapture
+
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':
     ./fuzz/run {{SECONDS}} {{TARGET}}

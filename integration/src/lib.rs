@@ -10,6 +10,7 @@
 //!  operations   a server's own telemetry, its start and stop, its errors to clients, and a local cluster
 //!  short_lived_processes
 //!               processes that live for one profile each: memory stays bounded, and all are found
+//!  agent        the agent between real targets, clients and servers: each profile is delivered once
 //!  simulation   a node or a cluster on a simulated machine, from a seed: each result equals a naive model's
 //! ```
 //!
@@ -24,6 +25,7 @@ pub mod compactor;
 pub mod grpc;
 pub mod process;
 pub mod readers;
+pub mod sdk_programs;
 pub mod server;
 
 use std::path::PathBuf;
@@ -55,14 +57,23 @@ fn is_allowed_skip(line: &str) -> bool {
 }
 
 /// Returns the `athanor` binary: the path in `ATHANOR_BINARY`, or the one built beside the calling test.
-#[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
 pub fn athanor_binary() -> PathBuf {
-    if let Some(named) = std::env::var_os("ATHANOR_BINARY") {
+    find_binary("ATHANOR_BINARY", "athanor", "athanor-cli")
+}
+
+/// Returns the `athanor-agent` binary: the path in `ATHANOR_AGENT_BINARY`, or the one built beside the calling test.
+pub fn agent_binary() -> PathBuf {
+    find_binary("ATHANOR_AGENT_BINARY", "athanor-agent", "athanor-agent")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the tests' own switch")]
+fn find_binary(variable: &str, name: &str, package: &str) -> PathBuf {
+    if let Some(named) = std::env::var_os(variable) {
         return named.into();
     }
     let test = std::env::current_exe().expect("a program has a path");
-    let path = test.ancestors().nth(2).expect("tests lie two folders deep").join("athanor");
-    assert!(path.exists(), "{} is missing: cargo build -p athanor-cli", path.display());
+    let path = test.ancestors().nth(2).expect("tests lie two folders deep").join(name);
+    assert!(path.exists(), "{} is missing: cargo build -p {package}", path.display());
     path
 }
 

@@ -165,9 +165,11 @@ pub fn try_send_request(
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
-    if answer.is_empty() {
+    // A server that was killed closes the connection without a response, or within its head.
+    if !answer.windows(4).any(|four| four == b"\r\n\r\n") {
         sent?;
         read?;
+        return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(HttpResponse::parse(&answer))
 }

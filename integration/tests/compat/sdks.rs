@@ -11,9 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, LimitOverrides, TenantId, TenantLimits};
-use athanor_integration::clients::{copy_files, run_program};
+use athanor_integration::clients::{clients_folder, run_program};
+use athanor_integration::sdk_programs::{
+    PYTHON_SDK, command, java_agent_command, prepare_go, prepare_java_agent, prepare_node, prepare_python,
+    prepare_rust, python_command, rust_command,
+};
 use athanor_integration::server::RESPONSE_DEADLINE;
-use athanor_integration::{athanor_binary, clients, report_skipped};
+use athanor_integration::{athanor_binary, report_skipped};
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
 use athanor_querier::QueryContext;
@@ -22,7 +26,6 @@ use tokio::runtime::Runtime;
 
 /// Between two looks at what has come.
 const LOOK: Duration = Duration::from_millis(50);
-const PYTHON: &str = "pyroscope-io==1.4.0";
 const PYTHON_SPANS: &str = "pyroscope-otel==1.1.0";
 const OPEN_TELEMETRY: &str = "opentelemetry-sdk-extension-profiling==0.63b4";
 
@@ -156,29 +159,14 @@ fn with_client<T>(
     runtime.block_on(node.stop()).expect("all is kept");
 }
 
-/// The words of a command.
-fn command(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
 const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-
-fn python(folder: &Path, packages: &[&str]) -> Result<String, String> {
-    run_program("python3", &["-m", "venv", "."], folder)?;
-    run_program("bin/pip", &[&["install", "--quiet"], packages].concat(), folder)
-}
-
-fn run_python(file: &str) -> impl FnOnce(&str) -> Vec<String> {
-    let program = clients::clients_folder().join("python").join(file);
-    move |url| command(&["bin/python", &program.to_string_lossy(), url])
-}
 
 #[test]
 fn the_sdk_for_python_is_understood() {
     with_client(
         "python-busy",
-        |folder| python(folder, &[PYTHON]),
-        run_python("busy.py"),
+        |folder| prepare_python(folder, &[PYTHON_SDK]),
+        |url| python_command("python", "busy.py", &[url]),
         |found, _| {
             let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
             found.is_busy_in(&of(r#"{service_name="python-busy"}"#))?;
@@ -192,8 +180,8 @@ fn the_sdk_for_python_is_understood() {
 fn spans_of_the_sdk_for_python_are_found() {
     with_client(
         "python-spans",
-        |folder| python(folder, &[PYTHON, PYTHON_SPANS]),
-        run_python("spans.py"),
+        |folder| prepare_python(folder, &[PYTHON_SDK, PYTHON_SPANS]),
+        |url| python_command("python", "spans.py", &[url]),
         |found, span| {
             assert_eq!(span.len(), 16, "{span}");
             let selector = r#"{service_name="python-spans", span_name="known work"}"#;
@@ -206,11 +194,8 @@ fn open_telemetry_is_understood(protocol: &str) {
     let service = format!("otel-busy-{}", protocol.split('/').next().expect("a name"));
     with_client(
         &service,
-        |folder| python(folder, &[OPEN_TELEMETRY]),
-        |url| {
-            let program = clients::clients_folder().join("otel/busy.py");
-            command(&["bin/python", &program.to_string_lossy(), url, protocol])
-        },
+        |folder| prepare_python(folder, &[OPEN_TELEMETRY]),
+        |url| python_command("otel", "busy.py", &[url, protocol]),
         |found, _| {
             let selector = format!("{{service_name=\"{service}\"}}");
             let wall = "wall:samples:count:wall:nanoseconds";
@@ -233,10 +218,7 @@ fn open_telemetry_for_python_is_understood_over_grpc() {
 fn the_sdk_for_go_is_understood() {
     with_client(
         "go-busy",
-        |folder| {
-            copy_files("go", &["main.go", "go.mod", "go.sum"], folder)?;
-            run_program("go", &["build", "-o", "busy", "."], folder)
-        },
+        |folder| prepare_go("go", &["main.go", "go.mod", "go.sum"], folder),
         |url| command(&["./busy", url]),
         |found, _| {
             found.is_busy_in(&Wanted::of(CPU, r#"{service_name="go-busy"}"#, "main.knownBusyFunction"))?;
@@ -254,10 +236,7 @@ fn the_sdk_for_go_is_understood() {
 fn what_the_library_of_go_writes_is_understood() {
     with_client(
         "go-plain",
-        |folder| {
-            copy_files("go-plain", &["main.go", "go.mod"], folder)?;
-            run_program("go", &["build", "-o", "busy", "."], folder)
-        },
+        |folder| prepare_go("go-plain", &["main.go", "go.mod"], folder),
         |url| command(&["./busy", url]),
         |found, _| {
             for service in [r#"{service_name="go-pushed"}"#, r#"{service_name="go-ingested"}"#] {
@@ -276,11 +255,7 @@ fn what_the_library_of_go_writes_is_understood() {
 fn the_sdk_for_node_is_understood() {
     with_client(
         "node-busy",
-        |folder| {
-            run_program("node", &["--version"], folder)?;
-            copy_files("node", &["package.json", "busy.mjs"], folder)?;
-            run_program("npm", &["install", "--silent", "--no-audit", "--no-fund"], folder)
-        },
+        |folder| prepare_node("node", &["package.json", "busy.mjs"], folder),
         |url| command(&["node", "busy.mjs", url]),
         |found, _| {
             let of =
@@ -296,15 +271,10 @@ fn the_sdk_for_node_is_understood() {
 fn the_sdk_for_rust_is_understood() {
     // What is compiled is kept from run to run.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-rust");
-    let target = target.to_string_lossy();
-    let program = format!("{target}/debug/busy");
     with_client(
         "rust-busy",
-        |folder| {
-            copy_files("rust", &["Cargo.toml", "Cargo.lock", "src/main.rs"], folder)?;
-            run_program("cargo", &["build", "--quiet", "--locked", "--target-dir", &target], folder)
-        },
-        |url| command(&[&program, url]),
+        |folder| prepare_rust(folder, &target),
+        |url| rust_command(&target, url),
         |found, _| {
             let of = |selector| Wanted::of(CPU, selector, "known_busy_function");
             found.is_busy_in(&of(r#"{service_name="rust-busy"}"#))?;
@@ -320,7 +290,7 @@ fn a_recording_of_the_jdk_is_understood() {
         "java-busy",
         |folder| run_program("java", &["--version"], folder),
         |url| {
-            let program = clients::clients_folder().join("java/Busy.java");
+            let program = clients_folder().join("java/Busy.java");
             command(&["java", &program.to_string_lossy(), "busy.jfr", url])
         },
         |found, _| {
@@ -331,41 +301,17 @@ fn a_recording_of_the_jdk_is_understood() {
 
 #[test]
 fn the_agent_for_java_is_understood() {
-    with_client(
-        "java-agent",
-        |folder| {
-            copy_files("java-agent", &["pom.xml", "Busy.java"], folder)?;
-            run_program("mvn", &["--quiet", "--batch-mode", "dependency:copy-dependencies"], folder)?;
-            run_program("javac", &["-cp", "lib/agent.jar", "Busy.java"], folder)
-        },
-        |url| {
-            let server = format!("-Dpyroscope.server.address={url}");
-            command(&[
-                "java",
-                "-javaagent:lib/agent.jar",
-                "-Dpyroscope.application.name=java-agent",
-                "-Dpyroscope.format=jfr",
-                "-Dpyroscope.profiler.alloc=128k",
-                "-Dpyroscope.profiler.lock=1ms",
-                "-Dpyroscope.upload.interval=2s",
-                &server,
-                "-classpath",
-                ".:lib/agent.jar",
-                "Busy",
-            ])
-        },
-        |found, _| {
-            let all = r#"{service_name="java-agent"}"#;
-            found.is_busy_in(&Wanted::of(CPU, all, "Busy.knownBusyFunction"))?;
-            // What `LabelsWrapper` says.
-            let labelled = r#"{service_name="java-agent", work="known"}"#;
-            found.is_busy_in(&Wanted::of(CPU, labelled, "Busy.knownBusyFunction"))?;
-            let allocated = "memory:alloc_in_new_tlab_objects:count:space:bytes";
-            found.is_busy_in(&Wanted::of(allocated, all, "Busy.knownGreedyFunction"))?;
-            let waited = "mutex:delay:nanoseconds:mutex:count";
-            found.is_busy_in(&Wanted::of(waited, all, "Busy.knownBlockedFunction"))
-        },
-    );
+    with_client("java-agent", prepare_java_agent, java_agent_command, |found, _| {
+        let all = r#"{service_name="java-agent"}"#;
+        found.is_busy_in(&Wanted::of(CPU, all, "Busy.knownBusyFunction"))?;
+        // What `LabelsWrapper` says.
+        let labelled = r#"{service_name="java-agent", work="known"}"#;
+        found.is_busy_in(&Wanted::of(CPU, labelled, "Busy.knownBusyFunction"))?;
+        let allocated = "memory:alloc_in_new_tlab_objects:count:space:bytes";
+        found.is_busy_in(&Wanted::of(allocated, all, "Busy.knownGreedyFunction"))?;
+        let waited = "mutex:delay:nanoseconds:mutex:count";
+        found.is_busy_in(&Wanted::of(waited, all, "Busy.knownBlockedFunction"))
+    });
 }
 
 #[test]

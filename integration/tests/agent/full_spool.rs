@@ -1,0 +1,83 @@
+//! Spool at its limit: clients get 429, no acknowledged profile is lost, and the total of a cumulative profile is exact.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::Duration;
+
+use athanor_chassis::{Clock, Random};
+use parking_lot::Mutex;
+
+use crate::process::{AgentProcess, AgentSetup, config_text};
+use crate::proxy::{NetworkFault, Proxy};
+use crate::pushed_profile::{PushRetries, PushedProfile};
+use crate::server::{CPU_TYPE, MUTEX_TYPE, query_functions, start_server};
+use crate::target::Target;
+
+/// Lines of each profile: about 600 kB.
+const PROFILE_LINES: i64 = 30_000;
+/// Profiles that the spool of 16 MiB cannot hold.
+const PROFILES: usize = 40;
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const DELIVERY_DEADLINE: Duration = Duration::from_secs(60);
+
+#[test]
+fn full_spool_loses_no_acknowledged_profile() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::system();
+    let mut server = start_server(folder.path(), Ipv4Addr::LOCALHOST.into(), 0);
+    let proxy = Proxy::start(server.address(), Ipv4Addr::LOCALHOST);
+    let target = Target::start(clock.clone(), Random::system(), Ipv4Addr::LOCALHOST);
+    let jobs = format!(
+        "scrape_configs:
+- job_name: mutex
+  scrape_interval: 2s
+  profiling_config:
+    pprof_config: {{process_cpu: {{enabled: false}}, memory: {{enabled: false}}, goroutine: {{enabled: false}},
+      block: {{enabled: false}}}}
+  static_configs:
+  - {{targets: ['{}'], labels: {{service_name: scraped}}}}
+",
+        target.address()
+    );
+    let config = config_text(proxy.address(), Ipv4Addr::LOCALHOST, &jobs);
+    let setup = AgentSetup { folder: folder.path().join("agent"), config, ..AgentSetup::default() };
+    let agent = Mutex::new(AgentProcess::start(setup));
+    let retries = Mutex::new(PushRetries::default());
+    proxy.set_fault(NetworkFault::Partition);
+    let mut acknowledged = BTreeMap::new();
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let profiles = (0..PROFILES).map(|number| PushedProfile::large(number, &clock, PROFILE_LINES));
+            let acknowledge = |profile: PushedProfile| {
+                profile.send_until_acknowledged(&agent, &clock, &retries);
+                (profile.function(), profile.value())
+            };
+            profiles.map(acknowledge).collect()
+        });
+        let begun = clock.monotonic();
+        while retries.lock().too_many == 0 && !sending.is_finished() {
+            assert!(clock.monotonic() - begun < DELIVERY_DEADLINE, "the spool is not full");
+            thread::sleep(POLL_INTERVAL);
+        }
+        proxy.set_fault(NetworkFault::None);
+        acknowledged = sending.join().unwrap();
+    });
+    assert!(retries.lock().too_many > 0, "the spool took everything");
+    let contentions = target.freeze();
+    let begun = clock.monotonic();
+    loop {
+        let pushed = query_functions(proxy.address(), CPU_TYPE, "pushed");
+        let counted = query_functions(proxy.address(), MUTEX_TYPE, "scraped");
+        if pushed == acknowledged && counted.get("contended") == Some(&(contentions as i64)) {
+            break;
+        }
+        assert!(
+            clock.monotonic() - begun < DELIVERY_DEADLINE,
+            "{pushed:?} of {acknowledged:?}, {counted:?} of {contentions}"
+        );
+        thread::sleep(POLL_INTERVAL);
+    }
+    agent.into_inner().stop();
+    server.stop();
+}
