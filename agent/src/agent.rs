@@ -31,6 +31,7 @@ use crate::operator::reload::ReloadWatch;
 use agent_deps::{AgentDeps, STOP_TIMEOUT};
 use agent_view::{ConfigInForce, RunningAgent};
 use assembly::{AgentPort, assemble};
+use sender_directory::POD_LOGS;
 
 /// Runs an agent until SIGTERM or SIGINT. Without a file the default configuration is in force.
 ///
@@ -52,6 +53,10 @@ pub async fn run_agent(file: Option<PathBuf>, environment: Environment) -> Resul
         deps.spawn("scraper", async move { scraper.run(targets, scraper_stop).await })?,
         deps.spawn("config reload", reload_on_change(Arc::clone(&agent), watch, stop.clone()))?,
     ];
+    if agent.environment.is_in_cluster && Path::new(POD_LOGS).is_dir() {
+        let watch = Arc::clone(&agent.senders).watch_logged_pods(deps.clone(), stop.clone());
+        sources.push(deps.spawn("pod logs", watch)?);
+    }
     for port in ports {
         print_address(&port);
         sources.push(deps.spawn(port.name, port.serve(deps.clone(), stop.clone(), abort.clone()))?);

@@ -2,18 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 #[cfg(feature = "kubernetes")]
 use std::sync::Weak;
+use std::time::Duration;
 
 use athanor_profile::Labels;
 #[cfg(feature = "kubernetes")]
 use parking_lot::Mutex;
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use super::agent_deps::AgentDeps;
 #[cfg(feature = "kubernetes")]
 use crate::discovery::DiscoveryError;
+use crate::discovery::kubernetes::logged_pod_peers::list_logged_pod_peers;
 #[cfg(feature = "kubernetes")]
 use crate::discovery::kubernetes::{
     DEFAULT_API_BACKOFF, KubernetesDiscoverer, KubernetesEnvironment, KubernetesStatus, PodPeers,
@@ -21,6 +25,11 @@ use crate::discovery::kubernetes::{
 use crate::discovery::{CreateKubernetesDiscoverer, TargetGroup};
 use crate::receive::PeerLabels;
 
+/// Folders of the processes and of the pod logs of the node.
+const PROCESSES: &str = "/proc";
+pub(super) const POD_LOGS: &str = "/var/log/pods";
+/// Interval of reading them.
+const LOGGED_PODS_INTERVAL: Duration = Duration::from_secs(15);
 const CONTAINER_ADDRESS_LABEL: &str = "__meta_docker_network_ip";
 const CONTAINER_NAME_LABEL: &str = "__meta_docker_container_name";
 
@@ -29,6 +38,8 @@ const CONTAINER_NAME_LABEL: &str = "__meta_docker_container_name";
 pub(super) struct SenderDirectory {
     #[cfg(feature = "kubernetes")]
     clusters: Mutex<Vec<ClusterSource>>,
+    /// Pods of the node, from their log folders and processes.
+    logged_pods: RwLock<HashMap<IpAddr, Labels>>,
     /// Containers of Docker by the feed that found them.
     containers: RwLock<BTreeMap<String, HashMap<IpAddr, Labels>>>,
 }
@@ -92,6 +103,29 @@ impl SenderDirectory {
         Vec::new()
     }
 
+    /// Keeps the pods of the node by their log folders and processes, while the API denies access, until `stop`.
+    pub(super) async fn watch_logged_pods(self: Arc<Self>, deps: AgentDeps, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = deps.clock.sleep(LOGGED_PODS_INTERVAL) => {}
+            }
+            if self.problems().is_empty() {
+                self.logged_pods.write().clear();
+                continue;
+            }
+            let listed =
+                deps.compute.run(|| list_logged_pod_peers(Path::new(PROCESSES), Path::new(POD_LOGS))).await;
+            match listed {
+                Ok(Ok(pods)) => *self.logged_pods.write() = pods,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, folder = POD_LOGS, "failed to read pods of the node")
+                }
+                Err(error) => tracing::debug!(%error, "failed to read pods of the node"),
+            }
+        }
+    }
+
     /// Replaces the containers that a feed found.
     pub(super) fn set_containers(&self, feed: &str, groups: &[TargetGroup]) {
         let targets = groups.iter().flat_map(|group| &group.targets);
@@ -114,6 +148,9 @@ impl PeerLabels for SenderDirectory {
             if found.is_some() {
                 return found;
             }
+        }
+        if let Some(labels) = self.logged_pods.read().get(&peer) {
+            return Some(labels.clone());
         }
         let containers = self.containers.read();
         containers.values().find_map(|containers| containers.get(&peer).cloned())

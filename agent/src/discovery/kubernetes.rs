@@ -21,6 +21,7 @@ mod inventory;
 mod known_objects;
 #[cfg(feature = "kubernetes")]
 mod kubernetes_status;
+pub mod logged_pod_peers;
 #[cfg(feature = "kubernetes")]
 mod meta_labels;
 #[cfg(feature = "kubernetes")]
