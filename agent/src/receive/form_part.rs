@@ -29,12 +29,42 @@ pub(super) fn find_form_part<'b>(content_type: &str, body: &'b [u8], name: &str)
     None
 }
 
-fn parse_boundary(content_type: &str) -> Option<&str> {
-    content_type.split(';').find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        let value = value.trim().trim_matches('"');
-        (name.trim().eq_ignore_ascii_case("boundary") && !value.is_empty()).then_some(value)
-    })
+fn parse_boundary(content_type: &str) -> Option<String> {
+    header_parameter(content_type, "boundary").filter(|boundary| !boundary.is_empty())
+}
+
+/// Returns a parameter of a header: `; name=value` or `; name="value"`.
+fn header_parameter(header: &str, wanted: &str) -> Option<String> {
+    let mut rest = header.split_once(';')?.1;
+    loop {
+        let (name, after) = rest.split_once('=')?;
+        let after = after.trim_start();
+        let (value, after) = match after.strip_prefix('"') {
+            Some(quoted) => parse_quoted(quoted)?,
+            None => {
+                let end = after.find(';').unwrap_or(after.len());
+                (after[..end].trim().to_owned(), &after[end..])
+            }
+        };
+        if name.trim().eq_ignore_ascii_case(wanted) {
+            return Some(value);
+        }
+        rest = after.trim_start().trim_start_matches(';');
+    }
+}
+
+/// Returns the text up to the closing quote, and the rest after it.
+fn parse_quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(characters.next()?.1),
+            other => value.push(other),
+        }
+    }
+    None
 }
 
 /// Returns the offset of the next delimiter at the beginning of a line.
@@ -55,9 +85,7 @@ fn has_name(header: &[u8], name: &str) -> bool {
     let header = String::from_utf8_lossy(header);
     header.split("\r\n").filter_map(|line| line.split_once(':')).any(|(header, value)| {
         header.trim().eq_ignore_ascii_case("content-disposition")
-            && value.split(';').filter_map(|parameter| parameter.split_once('=')).any(|(key, value)| {
-                key.trim().eq_ignore_ascii_case("name") && value.trim().trim_matches('"') == name
-            })
+            && header_parameter(value, "name").is_some_and(|found| found == name)
     })
 }
 
@@ -80,6 +108,9 @@ mod tests {
         assert_eq!(form("labels"), Some(&b"x\r\n--bc"[..]));
         assert_eq!(form("profile"), Some(&b"\x01--b\r\n\x02"[..]));
         assert_eq!(form("p"), None);
+        let quoted = b"--b\r\nContent-Disposition: form-data; filename=\"a;name=\\\"p\"; name=\"profile\"\r\n\r\nx\r\n--b--";
+        let form = |name| find_form_part("multipart/form-data; charset=utf-8; Boundary=b", quoted, name);
+        assert_eq!((form("profile"), form("p")), (Some(&b"x"[..]), None));
         assert_eq!(find_form_part("multipart/form-data", FORM, "profile"), None);
         assert_eq!(find_form_part("multipart/form-data; boundary=b", b"--b\r\n\r\n", "profile"), None);
     }
