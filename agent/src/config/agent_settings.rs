@@ -98,8 +98,14 @@ pub(super) fn read_servers(
 }
 
 fn read_server(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> ServerSettings {
-    let url = table.text(reader, "url").unwrap_or_default();
-    if let Err(reason) = check_http_url(&url) {
+    let url = table.filled_text(reader, "url");
+    if url.is_none() {
+        reader.refuse(table.position, "a server has no url; write for example url: http://127.0.0.1:4040");
+    }
+    let url = url.unwrap_or_default();
+    if !url.is_empty()
+        && let Err(reason) = check_http_url(&url)
+    {
         reader.refuse(table.position_of("url"), format!("url {reason}"));
     }
     let mut http = read_http_client(reader, table);
