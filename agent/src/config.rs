@@ -42,6 +42,9 @@ use job::{GlobalSettings, read_global, read_jobs};
 use reader::{ConfigReader, ConfigTable};
 use yaml::{YamlNode, YamlValue, parse_tree};
 
+/// Warning of an agent that finds the pods of all nodes.
+const NO_NODE_NAME_WARNING: &str = "NODE_NAME is not set, so the agent scrapes the annotated pods of all nodes; set it \
+from the field spec.nodeName if an agent runs on each node, else each profile counts once for each agent";
 /// Maximum bytes of a configuration.
 pub const MAX_CONFIG_BYTES: usize = 4 << 20;
 /// Sections of Prometheus and Parca that concern their servers.
@@ -149,13 +152,15 @@ fn read_config(
         external_labels: global.external_labels.clone(),
     };
     let jobs = read_all_jobs(reader, &root, &global, &config, environment);
+    let finds_all_pods = jobs.iter().any(|job| job.reads_annotations) && environment.node_name.is_none();
+    let warnings = finds_all_pods.then(|| NO_NODE_NAME_WARNING.to_owned()).into_iter().collect();
     if root.get("scrape_config_files").is_some() {
         let message = "scrape_config_files is not supported; move the jobs to scrape_configs";
         reader.refuse(root.position_of("scrape_config_files"), message);
     }
     root.ignore_all(reader, &IGNORED_SECTIONS);
     root.finish(reader);
-    Some(AgentConfig { jobs, ..config })
+    Some(AgentConfig { jobs, warnings, ..config })
 }
 
 /// Reads the jobs of the file and adds the built-in ones. These run by default if the file has no

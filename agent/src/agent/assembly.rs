@@ -93,7 +93,7 @@ pub(super) async fn assemble(
         tracing::warn!(warning, "configuration");
     }
     let spools = open_spools(deps, &config).await?;
-    let senders = Arc::new(SenderDirectory::default());
+    let senders = Arc::new(SenderDirectory::new(deps.clock.clone()));
     let receiver = ProfileReceiver::new(ReceiverParams {
         settings: config.receive.clone(),
         sink: Arc::new(spools.clone()),
@@ -153,7 +153,11 @@ fn build_agent(deps: &AgentDeps, parts: AgentParts) -> Result<Arc<RunningAgent>,
         policy,
         stats: Arc::clone(&discovery_stats),
         dns_servers: StandardDiscovererFactory::system_dns_servers(),
-        kubernetes: senders.cluster_discovery(deps, environment.node_name.clone()),
+        kubernetes: senders.cluster_discovery(
+            deps,
+            environment.node_name.clone(),
+            Arc::clone(&discovery_stats),
+        ),
     };
     let stats = Arc::clone(&discovery_stats);
     let manager = DiscoveryManager::new(deps.tasks.clone(), deps.clock.clone(), Arc::new(factory), stats);

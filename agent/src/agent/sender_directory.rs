@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
+use athanor_chassis::Clock;
 use athanor_profile::Labels;
 #[cfg(feature = "kubernetes")]
 use parking_lot::Mutex;
 use parking_lot::RwLock;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::agent_deps::AgentDeps;
@@ -22,26 +24,38 @@ use crate::discovery::kubernetes::logged_pod_peers::list_logged_pod_peers;
 use crate::discovery::kubernetes::{
     DEFAULT_API_BACKOFF, KubernetesDiscoverer, KubernetesEnvironment, KubernetesStatus, PodPeers,
 };
-use crate::discovery::{CreateKubernetesDiscoverer, TargetGroup};
+use crate::discovery::{CreateKubernetesDiscoverer, DiscoveryStats, TargetGroup, TargetGroups};
 use crate::receive::PeerLabels;
 
 /// Folders of the processes and of the pod logs of the node.
 const PROCESSES: &str = "/proc";
 pub(super) const POD_LOGS: &str = "/var/log/pods";
-/// Interval of reading them.
+/// Interval of checking whether the API denies access, then of reading them.
+const FIRST_PODS_INTERVAL: Duration = Duration::from_secs(2);
 const LOGGED_PODS_INTERVAL: Duration = Duration::from_secs(15);
 const CONTAINER_ADDRESS_LABEL: &str = "__meta_docker_network_ip";
 const CONTAINER_NAME_LABEL: &str = "__meta_docker_container_name";
 
+/// Longest time for which requests wait for the labels of senders to be known.
+const MAX_UNREADY_TIME: Duration = Duration::from_secs(30);
+
 /// Labels of all senders that discovery knows.
-#[derive(Default)]
 pub(super) struct SenderDirectory {
+    clock: Clock,
+    sources: RwLock<LabelSources>,
     #[cfg(feature = "kubernetes")]
     clusters: Mutex<Vec<ClusterSource>>,
     /// Pods of the node, from their log folders and processes.
     logged_pods: RwLock<HashMap<IpAddr, Labels>>,
     /// Containers of Docker by the feed that found them.
     containers: RwLock<BTreeMap<String, HashMap<IpAddr, Labels>>>,
+}
+
+/// Discovery that the labels come from.
+struct LabelSources {
+    feeds: Vec<watch::Receiver<TargetGroups>>,
+    /// Time since which they run.
+    since: Duration,
 }
 
 /// Discoverer of a cluster, while it runs.
@@ -52,12 +66,30 @@ struct ClusterSource {
 }
 
 impl SenderDirectory {
+    /// Creates an empty directory.
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            sources: RwLock::new(LabelSources { feeds: Vec::new(), since: clock.monotonic() }),
+            clock,
+            #[cfg(feature = "kubernetes")]
+            clusters: Mutex::default(),
+            logged_pods: RwLock::default(),
+            containers: RwLock::default(),
+        }
+    }
+
+    /// Replaces the discovery that the labels come from.
+    pub(super) fn set_sources(&self, feeds: Vec<watch::Receiver<TargetGroups>>) {
+        *self.sources.write() = LabelSources { feeds, since: self.clock.monotonic() };
+    }
+
     /// Returns the function that creates discoverers of clusters and adds their pods to the directory.
     #[cfg(feature = "kubernetes")]
     pub(super) fn cluster_discovery(
         self: &Arc<Self>,
         deps: &AgentDeps,
         node_name: Option<String>,
+        stats: Arc<DiscoveryStats>,
     ) -> Option<Box<CreateKubernetesDiscoverer>> {
         let directory = Arc::clone(self);
         let environment = KubernetesEnvironment {
@@ -66,6 +98,7 @@ impl SenderDirectory {
             pool: deps.compute.clone(),
             backoff: DEFAULT_API_BACKOFF,
             node_name,
+            stats,
         };
         Some(Box::new(move |settings| {
             let discoverer = KubernetesDiscoverer::new(settings.clone(), environment.clone())
@@ -87,6 +120,7 @@ impl SenderDirectory {
         self: &Arc<Self>,
         _: &AgentDeps,
         _: Option<String>,
+        _: Arc<DiscoveryStats>,
     ) -> Option<Box<CreateKubernetesDiscoverer>> {
         None
     }
@@ -103,14 +137,27 @@ impl SenderDirectory {
         Vec::new()
     }
 
+    /// Returns whether a cluster denies access.
+    fn is_denied(&self) -> bool {
+        #[cfg(feature = "kubernetes")]
+        {
+            let clusters = self.clusters.lock();
+            clusters.iter().filter_map(|cluster| cluster.status.upgrade()).any(|status| status.is_denied())
+        }
+        #[cfg(not(feature = "kubernetes"))]
+        false
+    }
+
     /// Keeps the pods of the node by their log folders and processes, while the API denies access, until `stop`.
     pub(super) async fn watch_logged_pods(self: Arc<Self>, deps: AgentDeps, stop: CancellationToken) {
-        while !stop.is_cancelled() {
+        loop {
+            let interval =
+                if self.logged_pods.read().is_empty() { FIRST_PODS_INTERVAL } else { LOGGED_PODS_INTERVAL };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = deps.clock.sleep(LOGGED_PODS_INTERVAL) => {}
+                () = deps.clock.sleep(interval) => {}
             }
-            if self.problems().is_empty() {
+            if !self.is_denied() {
                 self.logged_pods.write().clear();
                 continue;
             }
@@ -140,6 +187,12 @@ impl SenderDirectory {
 }
 
 impl PeerLabels for SenderDirectory {
+    fn is_ready(&self) -> bool {
+        let sources = self.sources.read();
+        let is_known = sources.feeds.iter().all(|feed| feed.borrow().is_some());
+        is_known || self.clock.monotonic().saturating_sub(sources.since) > MAX_UNREADY_TIME
+    }
+
     fn labels(&self, peer: IpAddr) -> Option<Labels> {
         #[cfg(feature = "kubernetes")]
         {
@@ -178,7 +231,7 @@ mod tests {
 
     #[test]
     fn sender_has_the_name_of_the_container_with_its_address() {
-        let directory = SenderDirectory::default();
+        let directory = SenderDirectory::new(Clock::manual(athanor_chassis::Timestamp::UNIX_EPOCH).0);
         let targets = vec![container("172.17.0.2", "/cart"), container("", "/host")];
         let group = TargetGroup { targets, ..TargetGroup::default() };
         directory.set_containers("docker/0", &[group]);

@@ -23,7 +23,7 @@ pub struct TargetFeed {
     registry: Arc<TargetRegistry>,
     senders: Arc<SenderDirectory>,
     tasks: TaskGroup,
-    state: Mutex<FeedState>,
+    state: Arc<Mutex<FeedState>>,
 }
 
 #[derive(Default)]
@@ -40,6 +40,9 @@ struct DiscovererFeed {
     job: String,
     mechanism: usize,
     groups: watch::Receiver<TargetGroups>,
+    /// State of all feeds. Its lock orders updates before or after a new configuration.
+    state: Arc<Mutex<FeedState>>,
+    stop: CancellationToken,
     /// Directory of senders, if the discoverer finds containers.
     containers: Option<Arc<SenderDirectory>>,
 }
@@ -52,7 +55,7 @@ impl TargetFeed {
         senders: Arc<SenderDirectory>,
         tasks: TaskGroup,
     ) -> Self {
-        Self { manager, registry, senders, tasks, state: Mutex::default() }
+        Self { manager, registry, senders, tasks, state: Arc::default() }
     }
 
     /// Applies the jobs of a configuration, and the discovery of the pods whose labels senders get.
@@ -68,11 +71,11 @@ impl TargetFeed {
             is_kept
         });
         let mut wanted: Vec<JobDiscovery> = jobs.iter().flat_map(discoveries).collect();
-        self.senders.retain_feeds(|feed| wanted.iter().any(|discovery| discovery.job == feed));
         let senders = senders.map(|settings| vec![settings]);
         wanted.extend(senders.map(|discoverers| JobDiscovery { job: SENDERS_FEED.to_owned(), discoverers }));
         let failed = self.manager.apply(&wanted);
         state.problems = failed.into_iter().map(|(feed, error)| format!("{feed}: {error}")).collect();
+        self.watch_senders(jobs, &wanted);
         for problem in &state.problems {
             tracing::error!(problem, "failed to start discovery");
         }
@@ -81,6 +84,19 @@ impl TargetFeed {
             self.start_feeds(job, &stop);
             state.running.insert(job.job.name.clone(), stop);
         }
+    }
+
+    /// Names the feeds that the labels of senders come from.
+    fn watch_senders(&self, jobs: &[JobConfig], wanted: &[JobDiscovery]) {
+        self.senders.retain_feeds(|feed| wanted.iter().any(|discovery| discovery.job == feed));
+        let finds_containers =
+            |(_, settings): &(usize, &DiscoverySettings)| matches!(settings, DiscoverySettings::Docker(_));
+        let docker = jobs.iter().flat_map(|job| {
+            let found = job.discovery.iter().enumerate().filter(finds_containers);
+            found.map(|(mechanism, _)| feed_name(&job.job.name, mechanism))
+        });
+        let feeds = docker.chain([SENDERS_FEED.to_owned()]);
+        self.senders.set_sources(feeds.filter_map(|feed| self.manager.subscribe(&feed)).collect());
     }
 
     /// Returns the discoverers that could not be started.
@@ -96,7 +112,8 @@ impl TargetFeed {
                 DiscoverySettings::Static(listed) => groups.extend(listed.iter().cloned()),
                 _ => {
                     let found = self.manager.subscribe(&feed_name(&job.job.name, mechanism));
-                    groups.extend(found.iter().flat_map(|found| found.borrow().to_vec()));
+                    let found = found.and_then(|found| found.borrow().clone());
+                    groups.extend(found.iter().flat_map(|found| found.iter().cloned()));
                 }
             }
         }
@@ -109,9 +126,18 @@ impl TargetFeed {
             let is_static = matches!(settings, DiscoverySettings::Static(_));
             let Some(groups) = self.manager.subscribe(&name).filter(|_| !is_static) else { continue };
             let registry = Arc::clone(&self.registry);
+            let state = Arc::clone(&self.state);
             let finds_containers = matches!(settings, DiscoverySettings::Docker(_));
             let containers = finds_containers.then(|| Arc::clone(&self.senders));
-            let feed = DiscovererFeed { registry, job: job.job.name.clone(), mechanism, groups, containers };
+            let feed = DiscovererFeed {
+                registry,
+                job: job.job.name.clone(),
+                mechanism,
+                groups,
+                state,
+                stop: stop.clone(),
+                containers,
+            };
             let stop = stop.clone();
             let run = async move {
                 tokio::select! {
@@ -144,17 +170,28 @@ impl DiscovererFeed {
     async fn run(mut self) {
         let mut published: HashMap<String, TargetGroup> = HashMap::new();
         loop {
-            let groups = Arc::clone(&self.groups.borrow_and_update());
-            if let Some(containers) = &self.containers {
-                containers.set_containers(&feed_name(&self.job, self.mechanism), &groups);
+            let groups = self.groups.borrow_and_update().clone();
+            if let Some(groups) = groups {
+                self.publish(&mut published, &groups);
             }
-            let changes = take_changes(&mut published, &groups);
-            self.registry.update(&self.job, self.mechanism, &changes);
             // A configuration without the discoverer closes the channel.
             if self.groups.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    fn publish(&self, published: &mut HashMap<String, TargetGroup>, groups: &[TargetGroup]) {
+        if let Some(containers) = &self.containers {
+            containers.set_containers(&feed_name(&self.job, self.mechanism), groups);
+        }
+        let changes = take_changes(published, groups);
+        let _state = self.state.lock();
+        // The job of that name may be another one by now.
+        if self.stop.is_cancelled() {
+            return;
+        }
+        self.registry.update(&self.job, self.mechanism, &changes);
     }
 }
 

@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use athanor_chassis::{Backoff, Clock, ComputePool, Random};
 
-use super::{Discoverer, KubernetesDiscoverySettings};
+use super::{Discoverer, DiscoveryStats, KubernetesDiscoverySettings};
 
 /// Delays between attempts to reach the API.
 pub const DEFAULT_API_BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
@@ -68,6 +68,8 @@ pub struct KubernetesEnvironment {
     pub backoff: Backoff,
     /// Node that the agent runs on. If it is known, role `pod` finds only the pods of the node.
     pub node_name: Option<String>,
+    /// Counters of failed requests.
+    pub stats: Arc<DiscoveryStats>,
 }
 
 /// Settings that no discoverer can be created for.

@@ -22,8 +22,6 @@ use super::{
 const UPDATE_QUEUE: usize = 16;
 /// Time in which the changes of a discoverer are gathered before they are published.
 const PUBLISH_DELAY: Duration = Duration::from_millis(200);
-/// Time for which the targets of a replaced discoverer stay in force.
-const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum groups of a discoverer.
 const MAX_GROUPS_PER_DISCOVERER: usize = 250_000;
 
@@ -36,8 +34,8 @@ pub struct JobDiscovery {
     pub discoverers: Vec<DiscoverySettings>,
 }
 
-/// Targets of a job, published as they change.
-pub type TargetGroups = Arc<Vec<TargetGroup>>;
+/// Targets of a job, published as they change. None until a discoverer has found those that exist.
+pub type TargetGroups = Option<Arc<Vec<TargetGroup>>>;
 
 /// Manager of discoverers. Cheap to clone.
 #[derive(Clone)]
@@ -150,7 +148,7 @@ impl DiscoveryManager {
 
     fn assign_providers(&self, state: &mut ManagerState, name: &str, providers: Vec<u64>) {
         let Some(job) = state.jobs.get_mut(name) else {
-            let sender = watch::Sender::new(Arc::default());
+            let sender = watch::Sender::new(None);
             let job = JobTargets { providers, replaced: Vec::new(), sender };
             state.jobs.insert(name.to_owned(), job);
             state.publish(name);
@@ -167,36 +165,8 @@ impl DiscoveryManager {
         if job.providers.iter().any(|id| !state.providers.get(id).is_some_and(|provider| provider.is_synced))
         {
             job.replaced.extend(replaced);
-            self.end_replacement_later(name, job.providers.clone());
         }
         state.publish(name);
-    }
-
-    /// Drops the targets of replaced discoverers after a while, even if the new ones found none.
-    fn end_replacement_later(&self, name: &str, providers: Vec<u64>) {
-        let shared = Arc::clone(&self.shared);
-        let stop = self.shared.tasks.shutdown_token();
-        let job_name = name.to_owned();
-        let end_replacement = async move {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = shared.clock.sleep(REPLACEMENT_TIMEOUT) => {}
-            }
-            let mut state = shared.state.lock();
-            let Some(job) = state.jobs.get_mut(&job_name) else { return };
-            if job.providers == providers && !job.replaced.is_empty() {
-                tracing::warn!(
-                    job = job_name,
-                    "new discovery found no targets, dropping those of the old one"
-                );
-                job.replaced.clear();
-                state.publish(&job_name);
-            }
-        };
-        if let Err(error) = self.shared.tasks.spawn(format!("discovery replacement {name}"), end_replacement)
-        {
-            tracing::debug!(%error, "targets of replaced discoverers stay until the new ones are found");
-        }
     }
 }
 
@@ -294,13 +264,17 @@ impl ManagerState {
         if providers().all(|provider| provider.is_synced) {
             job.replaced.clear();
         }
+        // Nothing is known yet. What was published before stays in force.
+        if job.replaced.is_empty() && !providers().any(|provider| provider.is_synced) {
+            return;
+        }
         let mut groups: Vec<TargetGroup> =
             providers().flat_map(|provider| provider.groups.values().cloned()).collect();
         groups.extend(job.replaced.iter().cloned());
         job.sender.send_if_modified(|published| {
-            let is_changed = **published != groups;
+            let is_changed = published.as_deref() != Some(&groups);
             if is_changed {
-                *published = Arc::new(groups);
+                *published = Some(Arc::new(groups));
             }
             is_changed
         });

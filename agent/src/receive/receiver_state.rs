@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use athanor_chassis::{ByteSize, CpuActivity, Status, TenantId};
+use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, Status, TenantId};
 use athanor_http_server::decoded_size::BodyPolicy;
 use athanor_http_server::unary::RequestIdentity;
 use athanor_http_server::{PeerAddress, RequestBudget};
@@ -23,6 +24,8 @@ use crate::upload::{Upload, UploadSink};
 /// Maximum bytes of a body, as sent and decompressed.
 pub(super) const MAX_BODY_BYTES: ByteSize = ByteSize::mib(64);
 /// Origin of the body limit in error messages.
+/// Delay after which a client retries while the owners of addresses are not known.
+const UNREADY_RETRY_AFTER: Duration = Duration::from_secs(1);
 const BODY_LIMIT_NAME: &str = "fixed for received profiles";
 
 /// State that all requests share.
@@ -52,6 +55,10 @@ impl ReceiverState {
     /// Returns the sender of a request.
     pub(super) fn sender(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<SenderContext, Status> {
         let settings = Arc::clone(&self.settings.read());
+        if settings.adds_sender_labels && !self.peers.is_ready() {
+            let message = "the agent has started and does not know the labels of senders yet; retry";
+            return Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(UNREADY_RETRY_AFTER));
+        }
         let header = header_tenant(&settings.tenant, headers)?;
         let added = added_labels(&settings, &*self.peers, peer);
         Ok(SenderContext { tenant: TenantChoice::new(header, settings.tenant.clone()), added })

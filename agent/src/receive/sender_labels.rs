@@ -15,6 +15,12 @@ pub trait PeerLabels: Send + Sync + 'static {
     /// Returns the labels of the owner of an address. Meta labels are allowed: `service_name` is inferred from
     /// them.
     fn labels(&self, peer: IpAddr) -> Option<Labels>;
+
+    /// Returns whether the owners of addresses are known. Until then, a profile could get other labels than its
+    /// retry.
+    fn is_ready(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(feature = "kubernetes")]

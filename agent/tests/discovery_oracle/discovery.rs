@@ -77,6 +77,7 @@ fn create_kubernetes(
         pool: ComputePool::with_threads(1.try_into().unwrap(), 8).unwrap(),
         backoff: DEFAULT_API_BACKOFF,
         node_name: None,
+        stats: std::sync::Arc::default(),
     };
     let created = create_discoverer(settings.clone(), environment);
     created.map_err(|error| DiscoveryError::Settings { reason: error.to_string() })

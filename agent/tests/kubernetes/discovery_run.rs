@@ -51,6 +51,7 @@ impl DiscoveryRun {
             pool: ComputePool::with_threads(1.try_into().unwrap(), 8).unwrap(),
             backoff: BACKOFF,
             node_name: node_name.map(str::to_owned),
+            stats: std::sync::Arc::default(),
         };
         let discoverer = KubernetesDiscoverer::new(parse(section), environment).unwrap();
         let status = discoverer.status();

@@ -211,6 +211,11 @@ impl ApiError {
         }
     }
 
+    /// Whether the API denies access.
+    pub(super) fn is_denied(&self) -> bool {
+        matches!(self, Self::Status { status, .. } if status.code == 403)
+    }
+
     /// Whether the version of a watch, or of a list with several pages, is too old.
     pub(super) fn is_version_expired(&self) -> bool {
         matches!(self, Self::Status { status, .. } if is_expired(status))

@@ -62,7 +62,7 @@ impl KubernetesDiscoverer {
         if let Some(name) = settings.namespaces.iter().find(|name| !is_valid(name)) {
             return Err(KubernetesDiscoveryError::InvalidNamespace(name.clone()));
         }
-        let status = Arc::default();
+        let status = Arc::new(KubernetesStatus::new(Arc::clone(&environment.stats)));
         let peers = Arc::default();
         Ok(Self { role: resource, settings, environment, status, peers })
     }
@@ -162,7 +162,7 @@ impl KubernetesDiscoverer {
             names.insert(loop {
                 match own_namespace() {
                     Ok(namespace) => break namespace,
-                    Err(problem) => self.status.report_problem("own namespace", problem),
+                    Err(problem) => self.status.report_problem("own namespace", problem, false),
                 }
                 let environment = &self.environment;
                 environment.backoff.wait(failures, &environment.clock, &environment.random).await;

@@ -46,12 +46,17 @@ pub fn list_logged_pod_peers(processes: &Path, log_folder: &Path) -> io::Result<
         }
         let cgroup = read_file(&process.join("cgroup"));
         // One process of a pod is enough: all share its network.
-        let Some(pod) = cgroup.lines().find_map(pod_uid).and_then(|uid| pods.remove(&uid)) else { continue };
+        let uid = cgroup.lines().find_map(pod_uid).filter(|uid| pods.contains_key(uid));
+        let Some(uid) = uid else { continue };
+        let addresses = process_addresses(&process);
+        // A process that just ended has none. Another one of the pod may have them.
+        if addresses.is_empty() {
+            continue;
+        }
+        let Some(pod) = pods.remove(&uid) else { continue };
         let labels = pod_labels(&pod);
-        let addresses = process_addresses(&process).into_iter();
-        peers.extend(
-            addresses.filter(|address| !node.contains(address)).map(|address| (address, labels.clone())),
-        );
+        let own = addresses.into_iter().filter(|address| !node.contains(address));
+        peers.extend(own.map(|address| (address, labels.clone())));
         if pods.is_empty() {
             break;
         }

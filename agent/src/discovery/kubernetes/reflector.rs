@@ -213,7 +213,8 @@ impl Reflector {
         if error.is_routine() {
             tracing::debug!(scope = self.name(), %error, "listing again");
         } else {
-            self.status.report_problem(&self.name(), error.to_string());
+            let is_denied = matches!(error, ReflectorError::Api(error) if error.is_denied());
+            self.status.report_problem(&self.name(), error.to_string(), is_denied);
         }
         self.clock.sleep(delay).await;
     }
