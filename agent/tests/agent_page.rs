@@ -21,7 +21,8 @@ fn yaml_blocks(page: &str) -> Vec<&str> {
 }
 
 fn check(text: &str) -> Result<AgentConfig, ConfigErrors> {
-    parse(text, Path::new("/etc/athanor/agent.yaml"), &Environment::default())
+    let variables = [("NODE_NAME".to_owned(), "node-1".to_owned())];
+    parse(text, Path::new("/etc/athanor/agent.yaml"), &Environment::from_variables(variables))
 }
 
 /// Returns the configurations within manifests of Kubernetes.
