@@ -16,6 +16,7 @@ use athanor_profile::encoding::hash::{ContentHash, hash_tagged};
 use crate::scrape_target::{ProfileKind, ScrapeTarget};
 
 const TARGET_HASH_DOMAIN: u64 = 0x7461_7267_6574;
+const KINDS_HASH_DOMAIN: u64 = 0x006b_696e_6473;
 const PHASE_HASH_DOMAIN: u64 = 0x0070_6861_7365;
 /// Time of an interval that recordings leave to the other kinds.
 const MIN_GAP: Duration = Duration::from_secs(1);
@@ -28,7 +29,8 @@ const GAP_USE: f64 = 0.5;
 /// Shortest interval, for intervals that the configuration did not check.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Identity of a target: its job, address and labels.
+/// Identity of a target: its job, address and labels. A target that shares them with one before it also has the
+/// requests of its kinds in its identity.
 pub(super) type TargetKey = ContentHash;
 
 /// Time of a kind within the interval.
@@ -47,11 +49,29 @@ pub(super) struct KindSlot {
 /// Returns the identity of a target.
 pub(super) fn target_key(target: &ScrapeTarget) -> TargetKey {
     let mut content = target.labels.hash().to_le_bytes().to_vec();
-    for text in [&target.job.name, &target.scheme, &target.address] {
+    put_texts(&mut content, [&target.job.name, &target.scheme, &target.address]);
+    hash_tagged(TARGET_HASH_DOMAIN, &content)
+}
+
+/// Returns the identity of a target that shares job, address and labels with another one, but not the kinds.
+pub(super) fn kinds_key(key: TargetKey, kinds: &[ProfileKind]) -> TargetKey {
+    let mut content = key.to_le_bytes().to_vec();
+    for kind in kinds {
+        put_texts(&mut content, [&kind.name, &kind.metric_name, &kind.path]);
+        content.extend_from_slice(&(kind.params.len() as u64).to_le_bytes());
+        for (name, value) in &kind.params {
+            put_texts(&mut content, [name, value]);
+        }
+    }
+    hash_tagged(KINDS_HASH_DOMAIN, &content)
+}
+
+/// Appends texts with their lengths.
+fn put_texts<const COUNT: usize>(content: &mut Vec<u8>, texts: [&String; COUNT]) {
+    for text in texts {
         content.extend_from_slice(&(text.len() as u64).to_le_bytes());
         content.extend_from_slice(text.as_bytes());
     }
-    hash_tagged(TARGET_HASH_DOMAIN, &content)
 }
 
 /// Returns the slots of a target's kinds, in their order.

@@ -20,7 +20,7 @@ use crate::scrape_target::{ProfileKind, ScrapeTarget};
 
 use super::kind_timer::ScheduleEpoch;
 use super::outcome::{ScrapeErrorKind, ScrapeReport};
-use super::plan::{TargetKey, target_key};
+use super::plan::{TargetKey, kinds_key, target_key};
 use super::target_entry::{RunningScrape, TargetEntry, TargetRef};
 use super::target_status::{KindState, TargetStatus};
 
@@ -98,11 +98,12 @@ impl ScrapeSchedule {
     }
 
     /// Replaces the targets. Targets and kinds that did not change keep their times and running scrapes. Running
-    /// scrapes of all others are cancelled. Of equal targets the first counts.
+    /// scrapes of all others are cancelled. Of equal targets the first counts. Targets with equal labels and different
+    /// kinds are scraped independently.
     pub(super) fn set_targets(&mut self, list: &Arc<Vec<ScrapeTarget>>, now: Duration) {
         self.lists += 1;
         for (index, target) in list.iter().enumerate() {
-            let key = target_key(target);
+            let key = self.unused_key(target);
             let target = TargetRef { list: Arc::clone(list), index };
             match self.targets.get_mut(&key) {
                 Some(entry) if entry.last_list == self.lists => continue,
@@ -129,6 +130,17 @@ impl ScrapeSchedule {
         for (key, entry) in &mut self.targets {
             entry.timer = None;
             arm_timer(&mut self.queue, *key, entry);
+        }
+    }
+
+    /// Returns the key of a target of the current list. It contains the kinds if a target before it in the list has
+    /// the same labels and other kinds.
+    fn unused_key(&self, target: &ScrapeTarget) -> TargetKey {
+        let key = target_key(target);
+        let first = self.targets.get(&key).filter(|entry| entry.last_list == self.lists);
+        match first {
+            Some(entry) if entry.target.get().kinds != target.kinds => kinds_key(key, &target.kinds),
+            _ => key,
         }
     }
 

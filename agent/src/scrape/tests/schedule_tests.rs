@@ -170,6 +170,34 @@ fn kind_that_hangs_delays_others_of_its_target_once() {
 }
 
 #[test]
+fn targets_that_differ_in_their_kinds_only_are_all_scraped() {
+    let job = job(INTERVAL, SECOND);
+    let at_path = |path: &str| ProfileKind { path: path.to_owned(), ..kind("memory", None) };
+    let with_param = ProfileKind { params: vec![("gc".into(), "1".into())], ..kind("memory", None) };
+    let with_name = ProfileKind { metric_name: "heap".into(), ..kind("memory", None) };
+    let kinds = [at_path("/a"), at_path("/b"), with_param, with_name, kind("mutex", None)];
+    let targets: Vec<_> = kinds.into_iter().map(|kind| target(&job, "a:1", vec![kind])).collect();
+    let mut schedule = Simulation::start(1_700_000_000).schedule;
+    schedule.set_targets(&Arc::new(vec![targets[0].clone()]), Duration::ZERO);
+    let first_wake = schedule.next_wake();
+    let doubled = Arc::new([targets.clone(), targets.clone()].concat());
+    let mut timers = Vec::new();
+    for _ in 0..2 {
+        schedule.set_targets(&doubled, Duration::ZERO);
+        assert_eq!(schedule.queued_timers(), targets.len());
+        let times = schedule.targets.values().map(|entry| (entry.target.get().kinds[0].clone(), entry.timer));
+        let times: BTreeMap<_, _> = times.map(|(kind, timer)| (format!("{kind:?}"), timer)).collect();
+        timers.push(times);
+    }
+    assert_eq!(timers[0], timers[1], "an unchanged list moves nothing");
+    let first = &timers[0][&format!("{:?}", targets[0].kinds[0])];
+    assert_eq!(*first, first_wake, "a further target moves no other one");
+    let orders = schedule.start_due(INTERVAL);
+    let requests: BTreeSet<_> = orders.iter().map(|order| format!("{:?}", order.kind())).collect();
+    assert_eq!((orders.len(), requests.len()), (targets.len(), targets.len()));
+}
+
+#[test]
 fn late_scrapes_and_missed_scrapes_are_counted() {
     let mut simulation = Simulation::start(1_700_000_000);
     let kinds = vec![kind("memory", None), kind("mutex", None)];
