@@ -10,6 +10,7 @@ use athanor_http_server::unary::RequestIdentity;
 use athanor_http_server::{PeerAddress, RequestBudget};
 use athanor_profile::Labels;
 use axum::body::Body;
+use axum::http::header::USER_AGENT;
 use axum::http::{HeaderMap, Request};
 use parking_lot::RwLock;
 
@@ -27,6 +28,9 @@ pub(super) const MAX_BODY_BYTES: ByteSize = ByteSize::mib(64);
 /// Delay after which a client retries while the owners of addresses are not known.
 const UNREADY_RETRY_AFTER: Duration = Duration::from_secs(1);
 const BODY_LIMIT_NAME: &str = "fixed for received profiles";
+
+/// Beginning of the user agent of other agents.
+const FORWARDER_NAME: &[u8] = b"athanor-agent/";
 
 /// State that all requests share.
 pub(super) struct ReceiverState {
@@ -60,6 +64,8 @@ impl ReceiverState {
             return Err(Status::new(ErrorCode::Unavailable, message).with_retry_after(UNREADY_RETRY_AFTER));
         }
         let header = header_tenant(&settings.tenant, headers)?;
+        // The peer is the pod of an agent that forwards profiles, not their sender.
+        let peer = peer.filter(|_| !is_forwarded(headers));
         let added = added_labels(&settings, &*self.peers, peer);
         Ok(SenderContext { tenant: TenantChoice::new(header, settings.tenant.clone()), added })
     }
@@ -85,6 +91,11 @@ impl ReceiverState {
         }
         Ok(())
     }
+}
+
+/// Returns whether another agent sent a request.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    headers.get(USER_AGENT).is_some_and(|name| name.as_bytes().starts_with(FORWARDER_NAME))
 }
 
 /// Returns the limits of the body of an OpenTelemetry export.

@@ -74,6 +74,21 @@ async fn labels_of_the_sender_are_added_where_absent() {
 }
 
 #[tokio::test]
+async fn profiles_of_another_agent_get_configured_labels_only() {
+    let receiver = TestReceiver::new(labeling_settings());
+    let body = request(vec![series(&[("__name__", "a")], &[(&pprof(5), "1")])]).encode_to_vec();
+    for (user_agent, names) in [
+        ("athanor-agent/1.2.3", &["__name__", "zone"][..]),
+        ("my-athanor-agent/1", &["__name__", "namespace", "pod", "service_name", "zone"]),
+    ] {
+        let headers = [PROTO[0], ("user-agent", user_agent)];
+        let received = pushed(&receiver.upload(PUSH_PATH, &headers, body.clone()).await);
+        let received: Vec<_> = pairs(&received.series[0]).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(received, names, "{user_agent}");
+    }
+}
+
+#[tokio::test]
 async fn profile_with_an_id_or_a_time_gets_neither() {
     let receiver = TestReceiver::new(labeling_settings());
     let timed = Bytes::from(gzip(&pprof(5)));
