@@ -11,6 +11,9 @@ use crate::http_client::BodySink;
 pub(super) const SMALL_BODY_BYTES: u64 = 1 << 20;
 /// First reservation of a body. Usual profiles need no second one.
 const FIRST_RESERVATION_BYTES: u64 = 32 << 10;
+/// Maximum bytes that are reserved because of an announced length. A target that announces more and sends nothing
+/// takes no more memory from others.
+const MAX_ANNOUNCED_BYTES: u64 = 64 << 10;
 /// Bytes that the upload adds after a body: its time and id.
 const MAX_SUFFIX_BYTES: usize = 128;
 
@@ -133,9 +136,8 @@ impl BodyBuffer {
 
 impl BodySink for BodyBuffer {
     fn expect_length(&mut self, bytes: u64) {
-        // A length that is announced is not believed beyond a small body.
-        if bytes > 0 && bytes <= SMALL_BODY_BYTES {
-            let needed = self.prefix + bytes as usize;
+        if bytes > 0 {
+            let needed = self.prefix + bytes.min(MAX_ANNOUNCED_BYTES) as usize;
             self.exceeded = self.grow(needed).err();
         }
     }
@@ -173,6 +175,20 @@ mod tests {
         assert!(parts.bytes[100..].iter().all(|&byte| byte == 7));
         assert!(parts.bytes.capacity() as u64 <= budgets.taken_bytes());
         drop(parts);
+        assert_eq!(budgets.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn announced_length_reserves_little_until_bytes_arrive() {
+        let budgets = BodyBudgets::default();
+        for announced in [1, MAX_ANNOUNCED_BYTES + 1, SMALL_BODY_BYTES, 64 << 20] {
+            let mut buffer = BodyBuffer::new(100, budgets.clone());
+            buffer.expect_length(announced);
+            let reserved = budgets.taken_bytes();
+            assert!((1..=2 * MAX_ANNOUNCED_BYTES).contains(&reserved), "{announced}: {reserved}");
+            receive_all(&mut buffer, 512 << 10).unwrap();
+            assert!((512 << 10..=1 << 20).contains(&budgets.taken_bytes()), "{}", budgets.taken_bytes());
+        }
         assert_eq!(budgets.taken_bytes(), 0);
     }
 
