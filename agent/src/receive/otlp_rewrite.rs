@@ -3,8 +3,6 @@
 //! Only messages that change are written again. All other fields, samples and the dictionary among them, are
 //! copied as bytes.
 
-use std::collections::BTreeSet;
-
 use athanor_chassis::TenantId;
 use athanor_profile::Labels;
 use athanor_profile::labeling::normalize::DELTA_LABEL;
@@ -12,7 +10,6 @@ use bytes::Bytes;
 
 use super::failure::ReceiveError;
 use super::otlp_names::{AttributeMap, AttributeTexts};
-use super::push::combine_order_keys;
 use super::received_identity::{IdentitySource, OwnTime, own_time};
 use super::receiver_state::SenderContext;
 use super::sender_labels::{SERVICE_LABEL, canonical_label_name};
@@ -23,6 +20,11 @@ use crate::upload::UploadOrder;
 const SERVICE_ATTRIBUTE: &str = "service.name";
 /// Maximum resources and scopes of an export.
 const MAX_HOLDERS: usize = 200_000;
+/// Maximum bytes of the exports of an export together. Each has the whole dictionary.
+const MAX_REWRITTEN_BYTES: usize = 256 << 20;
+/// Order of all resources whose profiles may be snapshots. They are few, and more groups would need more copies of the
+/// dictionary.
+const SNAPSHOT_ORDER: UploadOrder = UploadOrder::Cumulative(0);
 /// Field of `ResourceProfiles` with the resource, and of `ScopeProfiles` with the scope.
 const HOLDER_FIELD: u64 = 1;
 /// Field of `ResourceProfiles` with scopes, and of `ScopeProfiles` with profiles.
@@ -67,16 +69,16 @@ struct RewrittenResource {
     may_have_snapshots: bool,
 }
 
-/// Resources of one tenant.
-struct TenantGroup {
+/// Resources of one tenant and order.
+struct ResourceGroup {
     tenant: Option<TenantId>,
+    order: UploadOrder,
     body: Vec<u8>,
     profiles: u32,
-    order_keys: BTreeSet<u64>,
 }
 
-/// Returns the exports of an export, one per tenant. An export of one tenant that needs no change keeps its
-/// bytes.
+/// Returns the exports of an export: one per tenant for resources whose profiles may be snapshots, and one for its
+/// others. A single export that needs no change keeps its bytes.
 pub(super) fn rewrite_export(
     body: &Bytes,
     sender: &SenderContext,
@@ -87,28 +89,32 @@ pub(super) fn rewrite_export(
         return Err(ReceiveError::NoResources);
     }
     let texts = AttributeTexts::read(&outline.dictionaries, &outline.holders)?;
-    let mut groups: Vec<TenantGroup> = Vec::new();
+    let mut groups: Vec<ResourceGroup> = Vec::new();
     let mut is_changed = false;
     for resource in &outline.resources {
         let resource = rewrite_resource(resource, &texts, sender, identities)?;
         is_changed |= resource.is_changed;
         let tenant = sender.tenant.tenant(|label| resource.value(label))?;
-        let place = groups.iter().position(|group| group.tenant == tenant).unwrap_or_else(|| {
-            let body = outline.others.clone();
-            groups.push(TenantGroup { tenant, body, profiles: 0, order_keys: BTreeSet::new() });
-            groups.len() - 1
-        });
+        let order = resource.order();
+        let place = groups.iter().position(|group| group.tenant == tenant && group.order == order);
+        let place = match place {
+            Some(place) => place,
+            None => {
+                outline.check_copies(groups.len() + 1)?;
+                groups.push(ResourceGroup { tenant, order, body: outline.others.clone(), profiles: 0 });
+                groups.len() - 1
+            }
+        };
         let group = &mut groups[place];
         put_bytes(&mut group.body, HOLDER_FIELD, &resource.content);
         group.profiles += resource.profiles;
-        group.order_keys.extend(resource.order_key());
     }
     let is_same = groups.len() == 1 && !is_changed;
     let exports = groups.into_iter().map(|group| RewrittenExport {
         tenant: group.tenant,
         body: if is_same { body.clone() } else { group.body.into() },
         profiles: group.profiles,
-        order: combine_order_keys(group.order_keys),
+        order: group.order,
     });
     Ok(exports.collect())
 }
@@ -130,6 +136,19 @@ impl<'a> ExportOutline<'a> {
             outline.others.extend_from_slice(field.whole);
         }
         Ok(outline)
+    }
+
+    /// Checks whether so many exports may have the dictionary.
+    fn check_copies(&self, copies: usize) -> Result<(), ReceiveError> {
+        let bytes = self.others.len().saturating_mul(copies);
+        if copies == 1 || bytes <= MAX_REWRITTEN_BYTES {
+            return Ok(());
+        }
+        let message = format!(
+            "its tenants need {copies} copies of the dictionary with {bytes} bytes, the fixed limit is \
+             {MAX_REWRITTEN_BYTES}; send fewer tenants per export"
+        );
+        Err(ReceiveError::Export(message))
     }
 
     fn add_holders(&mut self, resource: &'a [u8]) -> Result<(), ReceiveError> {
@@ -247,11 +266,8 @@ impl RewrittenResource {
         self.attributes.get(&canonical_label_name(label)).cloned().flatten()
     }
 
-    /// Returns the key of its snapshots, if it may have some.
-    fn order_key(&self) -> Option<u64> {
-        let attributes = self.attributes.iter();
-        let texts = attributes.filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
-        self.may_have_snapshots.then(|| Labels::new(texts).hash() as u64)
+    fn order(&self) -> UploadOrder {
+        if self.may_have_snapshots { SNAPSHOT_ORDER } else { UploadOrder::Independent }
     }
 
     /// Appends a scope with its profiles. `whole` is the field of the scope.

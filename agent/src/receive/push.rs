@@ -18,11 +18,22 @@ use super::receiver_state::SenderContext;
 use super::sender_labels::canonical_label_name;
 use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
 
+/// Number of groups of series whose profiles may be snapshots. The group of a series depends on its labels only, so
+/// no snapshot overtakes an earlier one of another request.
+const SNAPSHOT_GROUPS: u64 = 64;
 const METRIC_NAME_LABEL: &str = "__name__";
 /// Metric names of profiles that a server may treat as cumulative without being told.
 const CUMULATIVE_METRICS: [&str; 3] = ["memory", "block", "mutex"];
 
-/// Returns the uploads of a push: one per tenant, with series and profiles in the order sent.
+/// Series of a request that are one upload.
+struct SeriesGroup {
+    tenant: Option<TenantId>,
+    order: UploadOrder,
+    series: Vec<RawProfileSeries>,
+}
+
+/// Returns the uploads of a push: one per tenant and group of snapshots, with series and profiles in the order sent.
+/// Equal profiles have equal labels, so they are in one upload.
 pub(super) fn push_uploads(
     request: PushRequest,
     sender: &SenderContext,
@@ -32,25 +43,26 @@ pub(super) fn push_uploads(
     if request.series.iter().all(|series| series.samples.is_empty()) {
         return Err(ReceiveError::NoProfiles);
     }
-    let mut groups: Vec<(Option<TenantId>, PushRequest)> = Vec::new();
+    let mut groups: Vec<SeriesGroup> = Vec::new();
     for mut series in request.series {
         add_labels(&mut series.labels, &sender.added);
         series.samples.iter_mut().for_each(|sample| complete_identity(sample, identities));
         let tenant = sender.tenant.tenant(|label| label_value(&series.labels, label))?;
-        match groups.iter_mut().find(|(known, _)| *known == tenant) {
-            Some((_, group)) => group.series.push(series),
-            None => groups.push((tenant, PushRequest { series: vec![series] })),
+        let order = delivery_order(&series.labels);
+        match groups.iter_mut().find(|group| group.tenant == tenant && group.order == order) {
+            Some(group) => group.series.push(series),
+            None => groups.push(SeriesGroup { tenant, order, series: vec![series] }),
         }
     }
-    groups.retain(|(_, group)| group.series.iter().any(|series| !series.samples.is_empty()));
-    let uploads = groups.into_iter().map(|(tenant, group)| Upload {
-        tenant,
+    groups.retain(|group| group.series.iter().any(|series| !series.samples.is_empty()));
+    let uploads = groups.into_iter().map(|group| Upload {
+        tenant: group.tenant,
         route: UploadRoute::Push,
         profiles: group.series.iter().map(|series| series.samples.len() as u32).sum(),
-        order: delivery_order(&group.series),
+        order: group.order,
         origin: UploadOrigin::Received,
         time: now,
-        body: group.encode_to_vec().into(),
+        body: PushRequest { series: group.series }.encode_to_vec().into(),
     });
     Ok(uploads.collect())
 }
@@ -76,21 +88,15 @@ fn label_value(labels: &[LabelPair], name: &str) -> Option<String> {
     labels.iter().find(|pair| canonical_label_name(&pair.name) == name).map(|pair| pair.value.clone())
 }
 
-/// Returns the order of delivery. A server subtracts successive snapshots of a series, and it decides by the
-/// content which profiles are snapshots. The labels tell which profiles may be.
-fn delivery_order(series: &[RawProfileSeries]) -> UploadOrder {
-    let keys: BTreeSet<u64> = series.iter().filter_map(|series| snapshot_key(&series.labels)).collect();
-    combine_order_keys(keys)
-}
-
-/// Returns the order of an upload with the series of some keys.
-pub(super) fn combine_order_keys(keys: BTreeSet<u64>) -> UploadOrder {
-    let combined = keys.into_iter().reduce(|key, next| key.rotate_left(7) ^ next);
-    combined.map_or(UploadOrder::Independent, UploadOrder::Cumulative)
+/// Returns the order of delivery of a series. A server subtracts successive snapshots of a series, and it decides by
+/// the content which profiles are snapshots. The labels tell which profiles may be.
+fn delivery_order(labels: &[LabelPair]) -> UploadOrder {
+    let key = snapshot_key(labels);
+    key.map_or(UploadOrder::Independent, |key| UploadOrder::Cumulative(key % SNAPSHOT_GROUPS))
 }
 
 /// Returns the key of a series whose profiles may be snapshots. It is the hash of the labels without the metric,
-/// so that a request with all kinds of a target has the key of a request with one.
+/// so that all kinds of a target are in one upload.
 fn snapshot_key(labels: &[LabelPair]) -> Option<u64> {
     let value = |name: &str| labels.iter().find(|pair| pair.name == name).map(|pair| pair.value.as_str());
     let may_be_snapshot = match value(DELTA_LABEL) {

@@ -12,6 +12,7 @@ use athanor_profile::Labels;
 use axum::body::Body;
 use axum::http::header::USER_AGENT;
 use axum::http::{HeaderMap, Request};
+use futures::future::join_all;
 use parking_lot::RwLock;
 
 use super::failure::ReceiveError;
@@ -80,16 +81,18 @@ impl ReceiverState {
         done.map_err(|error| Status::from_error(&error))
     }
 
-    /// Stores the uploads of a request. All are durable when it returns. A client whose request fails in part
+    /// Stores the uploads of a request, all at once, so that they share the wait for the disk. All are durable when
+    /// it returns. A client whose request fails in part
     /// sends all of it once more, and servers recognize the stored part.
     pub(super) async fn store(&self, form: ReceiveForm, uploads: Vec<Upload>) -> Result<(), Status> {
-        for upload in uploads {
+        let stores = uploads.into_iter().map(async |upload| {
             let profiles = upload.profiles;
             let bytes = upload.body.len();
             self.sink.store(upload).await?;
             self.counters.record_upload(form, profiles, bytes);
-        }
-        Ok(())
+            Ok(())
+        });
+        join_all(stores).await.into_iter().collect()
     }
 }
 

@@ -168,6 +168,47 @@ async fn resources_of_several_tenants_are_one_upload_each() {
 }
 
 #[tokio::test]
+async fn order_of_a_resource_does_not_depend_on_its_export() {
+    let receiver = TestReceiver::new(plain_settings());
+    let snapshot = |pod: &str| format!("{}, {}", attribute("__delta__", "heap"), attribute("pod", pod));
+    let (a, b, c) = (snapshot("a"), attribute("pod", "b"), snapshot("c"));
+    let mut orders = Vec::new();
+    for resource in [&a, &b, &c] {
+        let body = export(&[resource], &timed());
+        orders.push(receiver.upload(HTTP_EXPORT_PATH, &PROTOBUF, body).await.order);
+    }
+    assert_eq!((orders[0], orders[1]), (orders[2], UploadOrder::Independent));
+    let whole = export(&[&a, &b, &c], &timed());
+    assert_eq!(receiver.call(HTTP_EXPORT_PATH, &PROTOBUF, whole.clone()).await.status, 200);
+    let uploads = std::mem::take(&mut *receiver.sink.uploads.lock());
+    let pods = |upload: &Upload| {
+        let profiles = profiles(&upload.body);
+        profiles.iter().map(|profile| label(profile, "pod").unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let found: Vec<_> = uploads.iter().map(|upload| (upload.order, pods(upload))).collect();
+    assert_eq!(found, [(orders[0], vec!["a".into(), "c".into()]), (orders[1], vec!["b".into()])]);
+    assert_eq!(receiver.call(HTTP_EXPORT_PATH, &PROTOBUF, whole).await.status, 200);
+    assert_eq!(*receiver.sink.uploads.lock(), uploads, "a retry is the same uploads");
+}
+
+#[tokio::test]
+async fn copies_of_the_dictionary_are_bounded() {
+    let mut settings = plain_settings();
+    settings.tenant.label = Some("team".into());
+    let receiver = TestReceiver::new(settings);
+    let teams: Vec<String> = (0..300).map(|team| attribute("team", &format!("t{team}"))).collect();
+    let teams: Vec<&str> = teams.iter().map(String::as_str).collect();
+    let mut body = export(&teams, &timed()).to_vec();
+    assert_eq!(receiver.call(HTTP_EXPORT_PATH, &PROTOBUF, body.clone()).await.status, 200);
+    let mut dictionary = Vec::new();
+    put_bytes(&mut dictionary, 5, &vec![b'x'; 1 << 20]);
+    put_bytes(&mut body, 2, &dictionary);
+    let refused = receiver.call(HTTP_EXPORT_PATH, &PROTOBUF, body).await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.text().contains("send fewer tenants per export"), "{}", refused.text());
+}
+
+#[tokio::test]
 async fn full_spool_is_temporary_for_exporters() {
     let receiver = TestReceiver::new(plain_settings());
     let full = Status::new(ErrorCode::Exhausted, "spool is full").with_retry_after(Duration::from_secs(7));

@@ -1,5 +1,6 @@
 //! push.v1 in all protocols, tenants, labels and identities.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use athanor_chassis::ErrorCode;
@@ -170,23 +171,57 @@ async fn series_of_several_tenants_are_one_upload_each() {
 }
 
 #[tokio::test]
-async fn snapshots_of_a_target_are_ordered() {
+async fn order_of_a_series_does_not_depend_on_its_request() {
     let receiver = TestReceiver::new(plain_settings());
     let profile = pprof(5);
-    let order = async |kinds: &[&[(&str, &str)]]| {
-        let all = kinds.iter().map(|labels| series(labels, &[(&profile, "1")])).collect();
-        receiver.upload(PUSH_PATH, &PROTO, request(all).encode_to_vec()).await.order
+    let pods: Vec<String> = (0..300).map(|pod| format!("pod-{pod}")).collect();
+    let of_pod = |kind: &'static str, pod| series(&[("__name__", kind), ("pod", pod)], &[(&profile, "1")]);
+    let mut all = Vec::new();
+    let mut alone = BTreeMap::new();
+    for pod in &pods {
+        for kind in ["memory", "process_cpu", "mutex"] {
+            let single = of_pod(kind, pod);
+            let body = request(vec![single.clone()]).encode_to_vec();
+            let order = receiver.upload(PUSH_PATH, &PROTO, body).await.order;
+            assert_eq!(order == UploadOrder::Independent, kind == "process_cpu");
+            alone.insert(format!("{:?}", single.labels), order);
+            all.push(single);
+        }
+        assert_eq!(alone[&format!("{:?}", of_pod("memory", pod).labels)], {
+            alone[&format!("{:?}", of_pod("mutex", pod).labels)]
+        });
+    }
+    let body = request(all.clone()).encode_to_vec();
+    let [first, retry] = [(); 2].map(|()| body.clone());
+    let mut stored = Vec::new();
+    for body in [first, retry] {
+        assert_eq!(receiver.call(PUSH_PATH, &PROTO, body).await.status, 200);
+        stored.push(std::mem::take(&mut *receiver.sink.uploads.lock()));
+    }
+    assert_eq!(stored[0], stored[1], "a retry is the same uploads");
+    assert!((32..=65).contains(&stored[0].len()), "{} uploads", stored[0].len());
+    let mut together = BTreeMap::new();
+    for upload in &stored[0] {
+        let series = pushed(upload).series;
+        assert_eq!(upload.profiles as usize, series.len());
+        together.extend(series.iter().map(|series| (format!("{:?}", series.labels), upload.order)));
+    }
+    assert_eq!(together, alone);
+}
+
+#[tokio::test]
+async fn kinds_that_may_be_snapshots_are_ordered() {
+    let receiver = TestReceiver::new(plain_settings());
+    let profile = pprof(5);
+    let order = async |labels: &[(&str, &str)]| {
+        let body = request(vec![series(labels, &[(&profile, "1")])]).encode_to_vec();
+        receiver.upload(PUSH_PATH, &PROTO, body).await.order
     };
-    let memory: &[_] = &[("__name__", "memory"), ("pod", "a")];
-    let mutex: &[_] = &[("pod", "a"), ("__name__", "mutex")];
-    let UploadOrder::Cumulative(key) = order(&[memory]).await else { panic!("memory is cumulative") };
-    assert_eq!(order(&[mutex, memory]).await, UploadOrder::Cumulative(key));
-    assert_ne!(order(&[&[("__name__", "memory"), ("pod", "b")]]).await, UploadOrder::Cumulative(key));
     let delta: &[_] = &[("__name__", "memory"), ("__delta__", "false")];
     let counters: &[_] = &[("__name__", "files"), ("__delta__", "bytes_read")];
-    assert_eq!(order(&[delta]).await, UploadOrder::Independent);
-    assert_eq!(order(&[&[("__name__", "process_cpu")]]).await, UploadOrder::Independent);
-    assert!(matches!(order(&[counters]).await, UploadOrder::Cumulative(_)));
+    assert_eq!(order(delta).await, UploadOrder::Independent);
+    assert_eq!(order(&[("__name__", "process_cpu")]).await, UploadOrder::Independent);
+    assert!(matches!(order(counters).await, UploadOrder::Cumulative(_)));
 }
 
 #[tokio::test]
