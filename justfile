@@ -76,10 +76,10 @@ agent-oracle:
     ATHANOR_DISCOVERY_ORACLE=$program cargo test --locked --package athanor-agent --test kubernetes client_go
     cargo test --locked --package athanor-agent --test discovery_oracle
 
-# Kills the agent KILLS times and the server half as often, with other faults between, and compares all totals
+# Kills the agent KILLS times and the server half as often, with other faults between, fills the disk, and compares all totals
 agent-ledger KILLS='100':
     cargo build --locked --package athanor-agent --package athanor-cli
-    ATHANOR_AGENT_KILLS={{KILLS}} cargo test --locked --package athanor-integration --test agent ledger -- --nocapture
+    ATHANOR_AGENT_KILLS={{KILLS}} cargo test --locked --package athanor-integration --test agent -- --nocapture ledger full_spool
 
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':

@@ -1,4 +1,4 @@
-//! Spool at its limit: clients get 429, no acknowledged profile is lost, and the total of a cumulative profile is exact.
+//! Spool at its limit, or on a full disk: clients get 429, no acknowledged profile is lost, and the total of a cumulative profile is exact.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use athanor_chassis::{Clock, Random};
+use athanor_integration::report_skipped;
 use parking_lot::Mutex;
 
-use crate::process::{AgentProcess, AgentSetup, config_text};
+use crate::process::{AgentProcess, AgentSetup, check_mounts, config_text};
 use crate::proxy::{NetworkFault, Proxy};
 use crate::pushed_profile::{PushRetries, PushedProfile};
 use crate::server::{CPU_TYPE, MUTEX_TYPE, query_functions, start_server};
@@ -16,13 +17,30 @@ use crate::target::Target;
 
 /// Lines of each profile: about 600 kB.
 const PROFILE_LINES: i64 = 30_000;
-/// Profiles that the spool of 16 MiB cannot hold.
+/// Profiles that neither the spool of 16 MiB nor the disk can hold.
 const PROFILES: usize = 40;
+/// Size of the disk of a spool that is smaller than its limit.
+const SMALL_DISK_SIZE: &str = "6m";
+/// Log line of a write that the disk rejects.
+const FULL_DISK_LOG: &str = "failed to write a spool file";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(60);
 
 #[test]
 fn full_spool_loses_no_acknowledged_profile() {
+    run(None);
+}
+
+#[test]
+fn full_disk_loses_no_acknowledged_profile() {
+    match check_mounts() {
+        Ok(()) => run(Some(SMALL_DISK_SIZE.to_owned())),
+        Err(error) => report_skipped("no mount namespaces to fill a disk in", &error),
+    }
+}
+
+/// Fills the spool while the server is not reachable, and compares all totals afterwards.
+fn run(spool_disk: Option<String>) {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::system();
     let mut server = start_server(folder.path(), Ipv4Addr::LOCALHOST.into(), 0);
@@ -41,7 +59,9 @@ fn full_spool_loses_no_acknowledged_profile() {
         target.address()
     );
     let config = config_text(proxy.address(), Ipv4Addr::LOCALHOST, &jobs);
-    let setup = AgentSetup { folder: folder.path().join("agent"), config, ..AgentSetup::default() };
+    let is_disk_full = spool_disk.is_some();
+    let setup =
+        AgentSetup { folder: folder.path().join("agent"), config, spool_disk, ..AgentSetup::default() };
     let agent = Mutex::new(AgentProcess::start(setup));
     let retries = Mutex::new(PushRetries::default());
     proxy.set_fault(NetworkFault::Partition);
@@ -64,6 +84,9 @@ fn full_spool_loses_no_acknowledged_profile() {
         acknowledged = sending.join().unwrap();
     });
     assert!(retries.lock().too_many > 0, "the spool took everything");
+    assert_eq!(retries.lock().server_errors, 0, "a full spool is a 429");
+    // Only the disk rejects a write. The limit of the spool is checked before.
+    assert_eq!(agent.lock().log_text().contains(FULL_DISK_LOG), is_disk_full);
     let contentions = target.freeze();
     let begun = clock.monotonic();
     loop {

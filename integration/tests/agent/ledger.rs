@@ -288,6 +288,7 @@ fn run(faults: Vec<LedgerFault>, random: Random) {
         config: config_text(trial.proxy.address(), agent_ip, &scrape_jobs(&trial.target)),
         variables: trial.clock_shift.variables(),
         namespace: trial.network.as_ref().map(|network| network.namespace().to_owned()),
+        spool_disk: None,
     };
     let agent = Mutex::new(AgentProcess::start(setup));
     let mut server = Some(first);
@@ -307,7 +308,8 @@ fn run(faults: Vec<LedgerFault>, random: Random) {
     server.expect("it runs").stop();
 }
 
-fn number_of(variable: &str) -> Option<u64> {
+/// Returns the number in an environment variable.
+pub fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().and_then(|number| number.parse().ok())
 }
 

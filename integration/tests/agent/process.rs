@@ -16,6 +16,22 @@ const RECEIVE_LINE: &str = "receiving profiles on http://";
 /// Beginning of the line with the address of the operator interface.
 const OPERATOR_LINE: &str = "operator pages on http://";
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Mounts a disk in memory at the spool with the size of its first argument, and becomes the program of the others.
+const MOUNT_SCRIPT: &str = r#"mount -t tmpfs -o size="$0" tmpfs spool && exec "$@""#;
+
+/// Checks whether this process may mount a disk that only an agent sees.
+///
+/// # Errors
+/// The process may not create namespaces, or `unshare` is missing.
+pub fn check_mounts() -> Result<(), String> {
+    let arguments = ["--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/tmp"];
+    let output = Command::new("unshare").args(arguments).output();
+    let output = output.map_err(|error| format!("unshare: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
 
 /// Agent process with a folder for its configuration, spool and output. Dropping it kills the process.
 pub struct AgentProcess {
@@ -35,6 +51,8 @@ pub struct AgentSetup {
     pub variables: Vec<(String, String)>,
     /// Network namespace of the process.
     pub namespace: Option<String>,
+    /// Size of a disk in memory for the spool, such as `6m`. It ends with the process. Without a network namespace only.
+    pub spool_disk: Option<String>,
 }
 
 /// Returns a configuration with a port for pushes and one for operators, a spool in the folder of the
@@ -159,12 +177,18 @@ impl Drop for AgentProcess {
 impl AgentSetup {
     fn spawn(&self, life: usize) -> Child {
         let agent = agent_binary();
-        let mut command = match &self.namespace {
-            None => Command::new(&agent),
-            // `ip netns exec` becomes the agent, so the child is the agent itself.
-            Some(namespace) => {
+        // `ip netns exec` and the shell become the agent, so the child is the agent itself.
+        let mut command = match (&self.namespace, &self.spool_disk) {
+            (None, None) => Command::new(&agent),
+            (Some(namespace), _) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", namespace]).arg(&agent);
+                command
+            }
+            (None, Some(size)) => {
+                fs::create_dir_all(self.folder.join("spool")).unwrap();
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", MOUNT_SCRIPT, size]).arg(&agent);
                 command
             }
         };
