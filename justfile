@@ -81,6 +81,11 @@ agent-ledger KILLS='100':
     cargo build --locked --package athanor-agent --package athanor-cli
     ATHANOR_AGENT_KILLS={{KILLS}} cargo test --locked --package athanor-integration --test agent -- --nocapture ledger full_spool
 
+# Cuts the agent off from its server for SECONDS and compares what arrives afterwards
+agent-outage SECONDS='3600':
+    cargo build --locked --package athanor-agent --package athanor-cli
+    ATHANOR_AGENT_OUTAGE_SECONDS={{SECONDS}} cargo test --locked --package athanor-integration --test agent -- --nocapture outage
+
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':
     ./fuzz/run {{SECONDS}} {{TARGET}}

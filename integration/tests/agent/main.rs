@@ -8,6 +8,7 @@ mod clock_shift;
 mod full_spool;
 mod ledger;
 mod network;
+mod outage;
 mod pprof;
 mod process;
 mod proxy;

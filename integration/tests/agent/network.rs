@@ -4,9 +4,15 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Beginning of the names of namespaces. The process that made one follows.
+/// Beginning of the names of namespaces. The process that made one follows, and the number within the process.
 const NAMESPACE_PREFIX: &str = "athanor-ledger-";
+/// Distance of the subnets of one process.
+const SUBNET_DISTANCE: u32 = 101;
+
+/// Number of the next namespace of this process.
+static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Namespace of the agent. Dropping it removes the namespace with its links.
 pub struct AgentNetwork {
@@ -23,11 +29,12 @@ impl AgentNetwork {
     pub fn build() -> Result<Self, String> {
         remove_abandoned_namespaces();
         let process = process::id();
-        let namespace = format!("{NAMESPACE_PREFIX}{process}");
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("{NAMESPACE_PREFIX}{process}-{number}");
         ip(&format!("netns add {namespace}"))?;
-        let network =
-            Self { namespace, server_link: format!("aled{process}-s"), subnet: (process % 256) as u8 };
-        let client_link = format!("aled{process}-c");
+        let subnet = ((process + number * SUBNET_DISTANCE) % 256) as u8;
+        let network = Self { namespace, server_link: format!("aled{process}-s{number}"), subnet };
+        let client_link = format!("aled{process}-c{number}");
         network.add_link(&client_link, "clients", network.client_side(), network.agent_address())?;
         let own_address = Ipv4Addr::new(10, 79, network.subnet, 6);
         network.add_link(&network.server_link, "server", network.server_side(), own_address)?;
@@ -82,7 +89,7 @@ impl Drop for AgentNetwork {
 fn remove_abandoned_namespaces() {
     let Ok(entries) = fs::read_dir("/run/netns") else { return };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
-        let process = name.strip_prefix(NAMESPACE_PREFIX);
+        let process = name.strip_prefix(NAMESPACE_PREFIX).and_then(|rest| rest.split('-').next());
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             let _ = ip(&format!("netns delete {name}"));
         }

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use athanor_chassis::{Clock, Random};
+use athanor_chassis::{Clock, Random, Timestamp};
 use athanor_integration::server::RESPONSE_DEADLINE;
 use parking_lot::Mutex;
 
 use crate::pprof::{CountedProfile, SAMPLE_NANOS};
+
+const NANOS_PER_MILLI: i64 = 1_000_000;
 
 /// CPU profile that the target sent.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,8 @@ pub struct ServedProfile {
 #[derive(Default)]
 struct ContentionCount {
     count: u64,
+    /// Contentions since the profile before, by the time of each profile in milliseconds.
+    increments: BTreeMap<i64, u64>,
     is_frozen: bool,
 }
 
@@ -38,6 +42,8 @@ struct TargetState {
     profiles: Mutex<BTreeMap<u64, ServedProfile>>,
     next: AtomicU64,
     contentions: Mutex<ContentionCount>,
+    /// Whether profiles of contentions have a time. Otherwise the agent gives them the time of the scrape.
+    has_mutex_times: bool,
     stopped: AtomicBool,
 }
 
@@ -50,6 +56,15 @@ pub struct Target {
 impl Target {
     /// Starts a target at a free port of an address.
     pub fn start(clock: Clock, random: Random, ip: Ipv4Addr) -> Self {
+        Self::listen(clock, random, ip, false)
+    }
+
+    /// Starts a target whose profiles of contentions have a time.
+    pub fn start_with_mutex_times(clock: Clock, random: Random, ip: Ipv4Addr) -> Self {
+        Self::listen(clock, random, ip, true)
+    }
+
+    fn listen(clock: Clock, random: Random, ip: Ipv4Addr, has_mutex_times: bool) -> Self {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(TargetState {
@@ -58,6 +73,7 @@ impl Target {
             profiles: Mutex::default(),
             next: AtomicU64::new(0),
             contentions: Mutex::default(),
+            has_mutex_times,
             stopped: AtomicBool::new(false),
         });
         let shared = Arc::clone(&state);
@@ -80,6 +96,11 @@ impl Target {
     /// Returns the CPU profiles that were sent so far.
     pub fn served_profiles(&self) -> BTreeMap<u64, ServedProfile> {
         self.state.profiles.lock().clone()
+    }
+
+    /// Returns the contentions since the profile before, by the time of each profile in milliseconds.
+    pub fn contention_increments(&self) -> BTreeMap<i64, u64> {
+        self.state.contentions.lock().increments.clone()
     }
 
     /// Ends the count of contentions and the CPU profiles. Returns the last count.
@@ -111,9 +132,9 @@ impl TargetState {
             return self.send_cpu_profile(&mut client);
         }
         if request.contains("/debug/pprof/mutex") {
-            let count = self.count_contentions();
-            // The agent gives it the time of the scrape.
-            return send(&mut client, "200 OK", &CountedProfile::mutex(count).encode_pprof(None));
+            let (count, time) = self.count_contentions();
+            let body = CountedProfile::mutex(count).encode_pprof(self.has_mutex_times.then_some(time));
+            return send(&mut client, "200 OK", &body);
         }
         send(&mut client, "404 Not Found", b"no such profile\n")
     }
@@ -131,12 +152,17 @@ impl TargetState {
         Ok(())
     }
 
-    fn count_contentions(&self) -> i64 {
+    /// Returns the contentions so far, and the time of the profile in whole milliseconds, as queries have ranges in
+    /// milliseconds.
+    fn count_contentions(&self) -> (i64, Timestamp) {
         let mut contentions = self.contentions.lock();
+        let millis = self.clock.wall().nanos() / NANOS_PER_MILLI;
         if !contentions.is_frozen {
-            contentions.count += 1 + self.random.next_below(50);
+            let increment = 1 + self.random.next_below(50);
+            contentions.count += increment;
+            *contentions.increments.entry(millis).or_default() += increment;
         }
-        contentions.count as i64
+        (contentions.count as i64, Timestamp::from_nanos(millis * NANOS_PER_MILLI))
     }
 }
 
