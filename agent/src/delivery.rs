@@ -3,7 +3,7 @@
 //! ```text
 //!  spool ─┬─ fresh delta files, first ──────────────┐
 //!         ├─ backlog, at most half of the requests ─┼─► requests of a file, in order ─► server
-//!         └─ cumulative lanes, one in flight each ──┘              │
+//!         └─ lanes of cumulative files, one each ───┘              │
 //!                    ▲                                             ├─ stored: unlink the file
 //!                    └──── backoff ◄─── no final response ─────────┤
 //!                                   refused/ ◄─── rejected, alone ─┘
@@ -13,8 +13,8 @@
 //! whole file is sent again later, unchanged, and the server dedups what it has stored.
 //!
 //! While a server fails, a fresh file every few seconds probes whether it recovered, so fresh profiles do not wait
-//! for the end of a long backoff. A probe does not wait for earlier ones, which may hang until their timeout. The
-//! backlog waits until a request succeeds.
+//! for the end of a long backoff. A probe does not wait for earlier ones, which may hang until their timeout. So do
+//! cumulative files whose backoff is over. The backlog waits until a request succeeds.
 
 mod compression;
 mod connection;
@@ -40,7 +40,6 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::operator::views::ServerView;
-use crate::spool::file_name::CUMULATIVE_LANES;
 use crate::spool::{DeliveryQueue, ServerSnapshot, Spool, SpoolEntry, SpoolRuntime};
 
 pub use connection::{ClientConnection, DeliveryRequest, DeliveryResponse, ServerConnection};
@@ -52,6 +51,8 @@ pub use spool_set::{SpoolSet, spool_collector};
 const MAX_FRESH_REQUESTS: usize = 8;
 /// Maximum number of requests with files of the backlog, which fresh files never use.
 const MAX_BACKLOG_REQUESTS: usize = MAX_FRESH_REQUESTS / 2;
+/// Maximum number of requests with files of cumulative profiles, each of another lane.
+const MAX_CUMULATIVE_REQUESTS: usize = 4;
 /// Maximum number of probes of a failing server. They do not count as other requests, because they may hang until
 /// their timeout after the server has recovered.
 const MAX_PROBE_REQUESTS: usize = 10;
@@ -213,9 +214,10 @@ impl Delivery {
         if allows_fresh && let Some(entry) = spool.take(DeliveryQueue::Fresh) {
             return Some((health.begin_delta_request(RequestSlot::Fresh, now), entry));
         }
-        if in_flight.cumulative < usize::from(CUMULATIVE_LANES)
-            && let Some(entry) = spool.take(DeliveryQueue::Cumulative)
-        {
+        let allows_cumulative = in_flight.cumulative < MAX_CUMULATIVE_REQUESTS
+            && (!is_failing || health.allows_cumulative_probe(now));
+        if allows_cumulative && let Some(entry) = spool.take(DeliveryQueue::Cumulative) {
+            health.begin_cumulative_request(now);
             return Some((RequestSlot::Cumulative, entry));
         }
         let allows_backlog = match is_failing {

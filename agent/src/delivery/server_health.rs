@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::RequestSlot;
 
-/// Time between two probes with fresh files. The bound of probes, times this, is the timeout of a request, so
+/// Time between two probes with fresh files, and between two with cumulative ones. The bound of probes, times this, is the timeout of a request, so
 /// probes go on while earlier ones hang.
-const FRESH_PROBE_INTERVAL: Duration = Duration::from_secs(3);
+const PROBE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// State of a server. Times are monotonic.
 #[derive(Debug, Default)]
@@ -19,6 +19,8 @@ pub(super) struct ServerHealth {
     paused_until: Duration,
     /// Time at which a fresh file may show whether the server recovered.
     fresh_probe_at: Duration,
+    /// Time at which a cumulative file may show whether the server recovered.
+    cumulative_probe_at: Duration,
     /// Time at which a file of the backlog may show whether the server recovered.
     backlog_probe_at: Duration,
     last_error: Option<String>,
@@ -46,7 +48,7 @@ impl ServerHealth {
         }
         let is_first = self.failures == 0;
         self.failures = self.failures.saturating_add(1);
-        let probe_at = failure.began_at.saturating_add(FRESH_PROBE_INTERVAL);
+        let probe_at = failure.began_at.saturating_add(PROBE_INTERVAL);
         self.fresh_probe_at = self.fresh_probe_at.max(probe_at);
         self.backlog_probe_at = now.saturating_add(failure.delay);
         self.last_error = Some(failure.message.clone());
@@ -64,8 +66,15 @@ impl ServerHealth {
         if !self.is_failing() {
             return slot;
         }
-        self.fresh_probe_at = now.saturating_add(FRESH_PROBE_INTERVAL);
+        self.fresh_probe_at = now.saturating_add(PROBE_INTERVAL);
         RequestSlot::Probe
+    }
+
+    /// Records the begin of a request with cumulative profiles.
+    pub(super) fn begin_cumulative_request(&mut self, now: Duration) {
+        if self.is_failing() {
+            self.cumulative_probe_at = now.saturating_add(PROBE_INTERVAL);
+        }
     }
 
     /// Returns whether the last request failed.
@@ -93,6 +102,11 @@ impl ServerHealth {
         now >= self.fresh_probe_at
     }
 
+    /// Returns whether a cumulative file may show now whether a failing server recovered.
+    pub(super) fn allows_cumulative_probe(&self, now: Duration) -> bool {
+        now >= self.cumulative_probe_at
+    }
+
     /// Returns whether a file of the backlog may show now whether a failing server recovered.
     pub(super) fn allows_backlog_probe(&self, now: Duration) -> bool {
         now >= self.backlog_probe_at
@@ -100,7 +114,7 @@ impl ServerHealth {
 
     /// Returns the next time after `now` at which more is allowed.
     pub(super) fn next_change(&self, now: Duration) -> Option<Duration> {
-        let probes = [self.fresh_probe_at, self.backlog_probe_at];
+        let probes = [self.fresh_probe_at, self.cumulative_probe_at, self.backlog_probe_at];
         let probes = probes.into_iter().filter(|_| self.failures > 0);
         probes.chain([self.paused_until]).filter(|at| *at > now).min()
     }
@@ -109,6 +123,7 @@ impl ServerHealth {
     pub(super) fn end_delays(&mut self) {
         self.paused_until = Duration::ZERO;
         self.fresh_probe_at = Duration::ZERO;
+        self.cumulative_probe_at = Duration::ZERO;
         self.backlog_probe_at = Duration::ZERO;
     }
 }
@@ -148,6 +163,17 @@ mod tests {
         assert!(!health.allows_fresh_probe(6 * SECOND) && health.allows_fresh_probe(7 * SECOND));
         assert!(health.record_response(8 * SECOND) && !health.is_failing());
         assert_eq!((health.next_change(SECOND), health.last_error()), (None, None));
+    }
+
+    #[test]
+    fn failing_server_gets_cumulative_probes_at_an_interval() {
+        let mut health = ServerHealth::default();
+        health.begin_cumulative_request(SECOND);
+        assert!(health.allows_cumulative_probe(SECOND));
+        health.record_failure(&failure(SECOND, 60 * SECOND, None), SECOND);
+        health.begin_cumulative_request(2 * SECOND);
+        assert!(!health.allows_cumulative_probe(4 * SECOND) && health.allows_cumulative_probe(5 * SECOND));
+        assert_eq!(health.next_change(4 * SECOND), Some(5 * SECOND));
     }
 
     #[test]

@@ -137,8 +137,7 @@ async fn check_outage(outage: impl FnOnce(&mut ServerState)) {
     let files = expected.len();
     assert!(state.requests - outage_requests < files + files / 2, "{} for {files}", state.requests);
     let heap: Vec<_> = state.order["heap"].iter().map(|id| id[5..].parse::<u64>().unwrap()).collect();
-    let limit =
-        MAX_PROBE_REQUESTS + MAX_FRESH_REQUESTS + MAX_BACKLOG_REQUESTS + usize::from(CUMULATIVE_LANES);
+    let limit = MAX_PROBE_REQUESTS + MAX_FRESH_REQUESTS + MAX_BACKLOG_REQUESTS + MAX_CUMULATIVE_REQUESTS;
     assert!(heap.is_sorted() && state.max_in_flight <= limit, "{}", state.max_in_flight);
 }
 

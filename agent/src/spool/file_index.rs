@@ -6,11 +6,13 @@
 //!              ├─► backlog ◄── delayed ◄── failed attempts
 //!              └─► lane of cumulative files: first one only, one in flight
 //! ```
+//!
+//! A lane has the files of one tenant, route and origin, so no tenant or client waits for a file of another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::file_name::{CUMULATIVE_LANES, OrderClass, SpoolFileName};
+use super::file_name::{OrderClass, RouteKind, SpoolFileName, TenantHash};
 use crate::upload::UploadOrigin;
 
 /// Age at which a file that was never sent becomes part of the backlog.
@@ -42,6 +44,15 @@ pub struct SpoolEntry {
     not_before: Duration,
 }
 
+/// Identity of a lane. All files of a series are in one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LaneKey {
+    tenant: TenantHash,
+    route: RouteKind,
+    is_scraped: bool,
+    lane: u8,
+}
+
 /// Cumulative files of one lane.
 #[derive(Debug, Default)]
 struct CumulativeLane {
@@ -58,7 +69,8 @@ pub(super) struct FileIndex {
     fresh: BTreeSet<u64>,
     backlog: BTreeSet<u64>,
     delayed: BTreeSet<(Duration, u64)>,
-    lanes: [CumulativeLane; CUMULATIVE_LANES as usize],
+    /// Lanes with files.
+    lanes: BTreeMap<LaneKey, CumulativeLane>,
     /// Scraped files, which may be evicted.
     evictable: BTreeSet<u64>,
 }
@@ -69,6 +81,17 @@ impl SpoolEntry {
     /// Creates an entry of a file.
     pub(super) fn new(name: SpoolFileName, bytes: u64, stored_at: Option<Duration>) -> Self {
         Self { name, bytes, stored_at, failures: 0, is_in_flight: false, not_before: Duration::ZERO }
+    }
+}
+
+// === impl LaneKey ===
+
+impl LaneKey {
+    /// Returns the lane of a file. None if its profiles may be delivered in any order.
+    fn from_name(name: &SpoolFileName) -> Option<Self> {
+        let OrderClass::Cumulative { lane } = name.order else { return None };
+        let is_scraped = name.origin == UploadOrigin::Scraped;
+        Some(Self { tenant: name.tenant, route: name.route, is_scraped, lane })
     }
 }
 
@@ -83,7 +106,7 @@ impl FileIndex {
             fresh: BTreeSet::new(),
             backlog: BTreeSet::new(),
             delayed: BTreeSet::new(),
-            lanes: std::array::from_fn(|_| CumulativeLane::default()),
+            lanes: BTreeMap::new(),
             evictable: BTreeSet::new(),
         }
     }
@@ -92,10 +115,10 @@ impl FileIndex {
     pub(super) fn insert(&mut self, entry: SpoolEntry) {
         let sequence = entry.name.sequence;
         self.bytes += entry.bytes;
-        match entry.name.order {
-            OrderClass::Cumulative { lane } => drop(self.lanes[usize::from(lane)].files.insert(sequence)),
-            OrderClass::Independent if entry.stored_at.is_some() => drop(self.fresh.insert(sequence)),
-            OrderClass::Independent => drop(self.backlog.insert(sequence)),
+        match LaneKey::from_name(&entry.name) {
+            Some(lane) => drop(self.lanes.entry(lane).or_default().files.insert(sequence)),
+            None if entry.stored_at.is_some() => drop(self.fresh.insert(sequence)),
+            None => drop(self.backlog.insert(sequence)),
         }
         if entry.name.origin == UploadOrigin::Scraped {
             self.evictable.insert(sequence);
@@ -123,10 +146,10 @@ impl FileIndex {
         entry.failures = entry.failures.saturating_add(1);
         let not_before = now.saturating_add(delay);
         entry.not_before = not_before;
-        match entry.name.order {
-            OrderClass::Independent => drop(self.delayed.insert((not_before, sequence))),
-            OrderClass::Cumulative { lane } => {
-                let lane = &mut self.lanes[usize::from(lane)];
+        match LaneKey::from_name(&entry.name) {
+            None => drop(self.delayed.insert((not_before, sequence))),
+            Some(lane) => {
+                let lane = self.lanes.entry(lane).or_default();
                 lane.is_in_flight = false;
                 lane.not_before = not_before;
             }
@@ -138,16 +161,19 @@ impl FileIndex {
         let entry = self.entries.remove(&sequence)?;
         self.bytes -= entry.bytes;
         self.evictable.remove(&sequence);
-        match entry.name.order {
-            OrderClass::Independent => {
+        match LaneKey::from_name(&entry.name) {
+            None => {
                 self.fresh.remove(&sequence);
                 self.backlog.remove(&sequence);
                 self.delayed.remove(&(entry.not_before, sequence));
             }
-            OrderClass::Cumulative { lane } => {
-                let lane = &mut self.lanes[usize::from(lane)];
+            Some(key) => {
+                let lane = self.lanes.entry(key).or_default();
                 lane.files.remove(&sequence);
                 lane.is_in_flight &= !entry.is_in_flight;
+                if lane.files.is_empty() {
+                    self.lanes.remove(&key);
+                }
             }
         }
         Some(entry)
@@ -163,14 +189,14 @@ impl FileIndex {
     /// Returns the next time after `now` at which a delayed file may be taken.
     pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
         let delayed = self.delayed.iter().map(|(not_before, _)| *not_before).find(|at| *at > now);
-        let waiting = self.lanes.iter().filter(|lane| !lane.is_in_flight && !lane.files.is_empty());
+        let waiting = self.lanes.values().filter(|lane| !lane.is_in_flight);
         waiting.map(|lane| lane.not_before).filter(|at| *at > now).chain(delayed).min()
     }
 
     /// Ends the delays of all files.
     pub(super) fn end_delays(&mut self, now: Duration) {
         self.backlog.extend(std::mem::take(&mut self.delayed).into_iter().map(|(_, sequence)| sequence));
-        for lane in &mut self.lanes {
+        for lane in self.lanes.values_mut() {
             lane.not_before = lane.not_before.min(now);
         }
     }
@@ -197,7 +223,7 @@ impl FileIndex {
 
     fn take_from_lanes(&mut self, now: Duration) -> Option<u64> {
         let ready = |lane: &&mut CumulativeLane| !lane.is_in_flight && lane.not_before <= now;
-        let lanes = self.lanes.iter_mut().filter(ready);
+        let lanes = self.lanes.values_mut().filter(ready);
         let lane = lanes.min_by_key(|lane| lane.files.first().copied().unwrap_or(u64::MAX))?;
         let first = *lane.files.first()?;
         lane.is_in_flight = true;
@@ -230,8 +256,16 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn entry(sequence: u64, order: OrderClass, stored_at: Option<Duration>) -> SpoolEntry {
-        let origin = UploadOrigin::Scraped;
-        SpoolEntry::new(SpoolFileName { sequence, origin, order, profiles: 1, time_millis: 0 }, 10, stored_at)
+        let name = SpoolFileName {
+            sequence,
+            origin: UploadOrigin::Scraped,
+            route: RouteKind::Push,
+            order,
+            tenant: TenantHash::from_tenant(None),
+            profiles: 1,
+            time_millis: 0,
+        };
+        SpoolEntry::new(name, 10, stored_at)
     }
 
     fn taken(index: &mut FileIndex, queue: DeliveryQueue, now: Duration) -> Option<u64> {
@@ -270,6 +304,32 @@ mod tests {
         assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, 2 * SECOND), Some(1));
         assert_eq!(index.remove(1).unwrap().failures, 1);
         assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, 2 * SECOND), Some(2));
+    }
+
+    #[test]
+    fn delayed_file_holds_up_only_its_tenant_route_origin_and_lane() {
+        let order = OrderClass::Cumulative { lane: 1 };
+        let changes: [fn(&mut SpoolFileName); 5] = [
+            |name| name.tenant = TenantHash::from_tenant(Some(&"team-a".parse().unwrap())),
+            |name| name.route = RouteKind::Otlp,
+            |name| name.origin = UploadOrigin::Received,
+            |name| name.order = OrderClass::Cumulative { lane: 2 },
+            |_| {},
+        ];
+        let mut index = FileIndex::new();
+        index.insert(entry(0, order, None));
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), Some(0));
+        index.release(0, 60 * SECOND, SECOND);
+        for (sequence, change) in (1..).zip(changes) {
+            let mut other = entry(sequence, order, None);
+            change(&mut other.name);
+            index.insert(other);
+        }
+        let mut next = || taken(&mut index, DeliveryQueue::Cumulative, SECOND);
+        assert_eq!([next(), next(), next(), next(), next()], [Some(1), Some(2), Some(3), Some(4), None]);
+        assert_eq!(index.next_due(SECOND), Some(61 * SECOND));
+        (0..6).for_each(|sequence| drop(index.remove(sequence)));
+        assert!(index.lanes.is_empty());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Files in memory that are not yet written. Each collects uploads of one tenant, origin, order and route.
 
 use std::collections::{HashSet, VecDeque};
-use std::mem;
 use std::time::Duration;
 
 use athanor_chassis::{Status, TenantId};
@@ -10,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::config::SpoolConfig;
 use super::file_format::RequestParts;
-use super::file_name::OrderClass;
+use super::file_name::{OrderClass, RouteKind};
 use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
 
 /// Maximum number of files that collect uploads at the same time. At the limit the oldest is closed.
@@ -35,7 +34,7 @@ pub(super) struct FileGroup {
     pub(super) tenant: Option<TenantId>,
     pub(super) origin: UploadOrigin,
     pub(super) order: OrderClass,
-    route: mem::Discriminant<UploadRoute>,
+    pub(super) route: RouteKind,
 }
 
 /// File that collects uploads, or waits to be written.
@@ -69,7 +68,7 @@ impl FileGroup {
             tenant: upload.tenant.clone(),
             origin: upload.origin,
             order: OrderClass::from_upload(upload.order),
-            route: mem::discriminant(&upload.route),
+            route: RouteKind::from_route(&upload.route),
         }
     }
 }
@@ -268,7 +267,7 @@ mod tests {
     #[test]
     fn snapshots_of_one_series_are_in_different_requests_in_order() {
         let mut pending = PendingFiles::default();
-        for (body, series) in [(&b"1"[..], 4), (b"2", 8), (b"3", 4), (b"4", 8), (b"5", 12)] {
+        for (body, series) in [(&b"1"[..], 16), (b"2", 32), (b"3", 16), (b"4", 32), (b"5", 48)] {
             push(&mut pending, scraped(body, UploadOrder::Cumulative(series)));
         }
         let files = drain(pending);

@@ -62,7 +62,7 @@ struct CrashRun {
 
 /// Id of a profile that the server rejects.
 const REJECTED_ID: &str = "app/101";
-const DAMAGED_NAME: &str = "00000000000000000000-received-delta-1-0000000000000000.spool";
+const DAMAGED_NAME: &str = "00000000000000000000-received-push-delta-00000000-1-0000000000000000.spool";
 
 impl CrashRun {
     fn new(seed: u64) -> Self {
@@ -177,7 +177,9 @@ async fn every_flipped_bit_quarantines_the_file_and_delivers_none_of_its_profile
 #[tokio::test(start_paused = true)]
 async fn second_file_with_the_same_number_is_quarantined() {
     let disk = MemoryDisk::new();
-    let name = |profiles| format!("00000000000000000007-scraped-delta-{profiles}-0000000000000000.spool");
+    let name = |profiles| {
+        format!("00000000000000000007-scraped-push-delta-00000000-{profiles}-0000000000000000.spool")
+    };
     disk.write(&name(1), b"x").unwrap();
     disk.write(&name(2), b"x").unwrap();
     let runtime = simulated_runtime(1);

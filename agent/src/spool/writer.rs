@@ -7,7 +7,7 @@ use athanor_chassis::{ErrorCode, Status};
 
 use super::file_format::SpoolFile;
 use super::file_index::SpoolEntry;
-use super::file_name::SpoolFileName;
+use super::file_name::{SpoolFileName, TenantHash};
 use super::pending::PendingFile;
 use super::stats::DropReason;
 use super::{Spool, SpoolInner};
@@ -96,7 +96,9 @@ impl SpoolInner {
         let name = SpoolFileName {
             sequence,
             origin: file.group.origin,
+            route: file.group.route,
             order: file.group.order,
+            tenant: TenantHash::from_tenant(file.group.tenant.as_ref()),
             profiles: file.profiles,
             time_millis: file.time_millis,
         };
