@@ -57,6 +57,7 @@ pub async fn run_agent(file: Option<PathBuf>, environment: Environment) -> Resul
         let watch = Arc::clone(&agent.senders).watch_logged_pods(deps.clone(), stop.clone());
         sources.push(deps.spawn("pod logs", watch)?);
     }
+    sources.push(deps.spawn("memory spool log", Arc::clone(&agent).log_memory_spool(stop.clone()))?);
     for port in ports {
         print_address(&port);
         sources.push(deps.spawn(port.name, port.serve(deps.clone(), stop.clone(), abort.clone()))?);

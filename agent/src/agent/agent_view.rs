@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use athanor_chassis::{Clock, ErrorCode, Status};
 use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use super::sender_directory::SenderDirectory;
 use super::target_feed::TargetFeed;
@@ -27,6 +28,9 @@ use crate::targets::TargetRegistry;
 
 const IN_MEMORY_WARNING: &str = "the spool is in memory, because its folder is not writable: profiles are lost if \
 the agent ends; set spool.folder to a writable folder";
+
+/// Interval of the log message of a spool in memory. The first is logged when the spool is opened.
+const IN_MEMORY_LOG_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Configuration in force, with its text.
 pub(super) struct ConfigInForce {
@@ -76,10 +80,23 @@ impl RunningAgent {
             warnings.extend(job.targets.error.as_ref().map(ToString::to_string));
         }
         warnings.extend(self.senders.problems());
-        if self.spools.is_in_memory() {
-            warnings.push(IN_MEMORY_WARNING.to_owned());
-        }
+        warnings.extend(self.page_warnings());
         warnings
+    }
+
+    /// Returns the conditions that each page shows.
+    fn page_warnings(&self) -> Vec<String> {
+        self.spools.is_in_memory().then(|| IN_MEMORY_WARNING.to_owned()).into_iter().collect()
+    }
+
+    /// Logs in regular intervals that the spool is in memory, until `stop`.
+    pub(super) async fn log_memory_spool(self: Arc<Self>, stop: CancellationToken) {
+        while self.spools.is_in_memory() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.clock.sleep(IN_MEMORY_LOG_INTERVAL) => tracing::warn!("{IN_MEMORY_WARNING}"),
+            }
+        }
     }
 
     fn target_view(&self, status: TargetStatus) -> TargetView {
@@ -122,7 +139,7 @@ impl AgentView for RunningAgent {
             .map(|job| (job.job.job.name.clone(), job.targets.dropped_count as u64))
             .filter(|(_, count)| *count > 0)
             .collect();
-        TargetsView { active, dropped }
+        TargetsView { active, dropped, warnings: self.page_warnings() }
     }
 
     fn status(&self) -> StatusView {
@@ -146,7 +163,8 @@ impl AgentView for RunningAgent {
     }
 
     fn config(&self) -> ConfigView {
-        ConfigView { file: self.file_text(), yaml: mask_secrets(&self.config.read().text) }
+        let yaml = mask_secrets(&self.config.read().text);
+        ConfigView { file: self.file_text(), yaml, warnings: self.page_warnings() }
     }
 
     fn unreadiness(&self) -> Option<String> {

@@ -24,8 +24,8 @@ pub(super) struct Cell {
 }
 
 impl HtmlPage {
-    /// Begins a page with a title and links to the other pages.
-    pub(super) fn new(title: &str) -> Self {
+    /// Begins a page with a title, warnings and links to the other pages.
+    pub(super) fn new(title: &str, warnings: &[String]) -> Self {
         let mut text = String::from("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>");
         push_escaped(&mut text, title);
         let _ = write!(text, " - athanor-agent</title><style>{STYLE}</style></head><body><nav>");
@@ -35,6 +35,7 @@ impl HtmlPage {
         text.push_str("</nav>");
         let mut page = HtmlPage { text };
         page.element("h1", title);
+        warnings.iter().for_each(|warning| page.warning(warning));
         page
     }
 
@@ -122,10 +123,9 @@ mod tests {
     #[test]
     fn no_text_becomes_markup() {
         let attack = "<script>\"'&</script>";
-        let mut page = HtmlPage::new(attack);
+        let mut page = HtmlPage::new(attack, &[attack.to_owned()]);
         page.heading(attack);
         page.paragraph(attack);
-        page.warning(attack);
         page.preformatted(attack);
         page.table(&[attack], [vec![Cell::new(attack), Cell::problem(attack)]]);
         let text = page.finish();

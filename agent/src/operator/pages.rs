@@ -141,7 +141,7 @@ fn axum_json<V: Serialize>(view: &V) -> Response {
 }
 
 fn targets_page(view: &TargetsView) -> String {
-    let mut page = HtmlPage::new("Targets");
+    let mut page = HtmlPage::new("Targets", &view.warnings);
     let mut jobs: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     view.dropped.keys().for_each(|job| {
         jobs.entry(job).or_default();
@@ -178,8 +178,7 @@ fn targets_page(view: &TargetsView) -> String {
 }
 
 fn status_page(view: &StatusView) -> String {
-    let mut page = HtmlPage::new("Status");
-    view.warnings.iter().for_each(|warning| page.warning(warning));
+    let mut page = HtmlPage::new("Status", &view.warnings);
     let config = &view.config;
     let row = |name: &str, value: String| vec![Cell::new(name), Cell::new(value)];
     let file = config.file.as_deref().unwrap_or("none, the defaults are in force");
@@ -223,7 +222,7 @@ fn status_page(view: &StatusView) -> String {
 }
 
 fn config_page(view: &ConfigView) -> String {
-    let mut page = HtmlPage::new("Configuration");
+    let mut page = HtmlPage::new("Configuration", &view.warnings);
     page.paragraph(view.file.as_deref().unwrap_or("No file. The defaults and the environment are in force."));
     page.preformatted(&view.yaml);
     page.finish()

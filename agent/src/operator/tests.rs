@@ -19,6 +19,7 @@ use super::views::{
 };
 
 const ATTACK: &str = "<img src=x onerror=alert(1)>";
+const WARNING: &str = "the spool is in memory";
 
 #[derive(Default)]
 struct FixedView {
@@ -34,16 +35,21 @@ impl AgentView for FixedView {
         let labels = BTreeMap::from([("pod".to_owned(), ATTACK.to_owned())]);
         let target =
             TargetView { job: ATTACK.into(), url: ATTACK.into(), labels, kinds, ..TargetView::default() };
-        TargetsView { active: vec![target], dropped: BTreeMap::from([("empty".to_owned(), 3)]) }
+        let dropped = BTreeMap::from([("empty".to_owned(), 3)]);
+        TargetsView { active: vec![target], dropped, warnings: vec![WARNING.into()] }
     }
 
     fn status(&self) -> StatusView {
         let server = ServerView { error: Some(ATTACK.into()), ..ServerView::default() };
-        StatusView { servers: vec![server], warnings: vec![ATTACK.into()], ..StatusView::default() }
+        StatusView {
+            servers: vec![server],
+            warnings: vec![ATTACK.into(), WARNING.into()],
+            ..StatusView::default()
+        }
     }
 
     fn config(&self) -> ConfigView {
-        ConfigView { file: Some(ATTACK.into()), yaml: ATTACK.into() }
+        ConfigView { file: Some(ATTACK.into()), yaml: ATTACK.into(), warnings: vec![WARNING.into()] }
     }
 
     fn unreadiness(&self) -> Option<String> {
@@ -91,6 +97,9 @@ async fn pages_are_html_for_browsers_without_markup_of_others() {
         let page = request(&view, "GET", path, ("accept", "text/html,*/*")).await;
         assert_eq!((page.status, page.content_type.as_str()), (StatusCode::OK, "text/html; charset=utf-8"));
         assert!(page.body.contains("&lt;img") && !page.body.contains("<img"), "{path}: {}", page.body);
+        assert!(page.body.contains(WARNING), "{path}: {}", page.body);
+        let json = request(&view, "GET", path, ("accept", "application/json")).await;
+        assert!(json.body.contains(WARNING), "{path}: {}", json.body);
     }
     let targets = request(&view, "GET", "/targets", ("accept", "*/*")).await.body;
     assert!(targets.contains("0 of 0 targets up, 3 dropped by relabeling"), "{targets}");

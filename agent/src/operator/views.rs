@@ -44,6 +44,9 @@ pub struct TargetsView {
     pub active: Vec<TargetView>,
     /// Number of discovered targets that relabeling dropped, by job.
     pub dropped: BTreeMap<String, u64>,
+    /// Conditions that each page shows, such as a spool in memory.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Target that is scraped.
@@ -148,6 +151,9 @@ pub struct ConfigView {
     pub file: Option<String>,
     /// YAML with masked secrets.
     pub yaml: String,
+    /// Conditions that each page shows, such as a spool in memory.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// Traces of relabeling.
