@@ -50,7 +50,7 @@ impl ClientSecrets {
         for (name, secret) in &self.settings.headers {
             let value = self.files.read_text(secret).await?;
             let name: HeaderName = name.parse().map_err(HttpClientError::invalid_request)?;
-            headers.insert(name, credentials::secret_header(&value)?);
+            headers.append(name, credentials::secret_header(&value)?);
         }
         if let Some(value) = self.authorization(authority).await? {
             headers.insert(AUTHORIZATION, value);
