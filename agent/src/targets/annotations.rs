@@ -114,12 +114,12 @@ fn with_port(address: &str, port: u16) -> String {
 }
 
 impl AnnotatedVariant {
-    /// Returns the profile kinds of the target.
+    /// Returns the profile kinds of the target, or the error of each invalid one.
     pub(super) fn profile_kinds(
         &self,
         job: &JobConfig,
         relabeled: &Labels,
-    ) -> Result<Vec<ProfileKind>, KindError> {
+    ) -> Vec<Result<ProfileKind, KindError>> {
         let kind = |annotated: &AnnotatedKind| {
             let known = job.profiling.kinds.get(&annotated.name).cloned();
             let mut settings = known.unwrap_or_else(|| KindSettings::custom(""));

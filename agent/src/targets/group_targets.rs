@@ -7,7 +7,7 @@ use std::time::Duration;
 use athanor_profile::Labels;
 use athanor_profile::labeling::relabel::apply;
 
-use super::annotations::annotated_variants;
+use super::annotations::{AnnotatedVariant, annotated_variants};
 use super::labels::{META_LABEL_PREFIX, TargetLabels, discovered_labels, target_labels};
 use super::profile_kinds::profile_kinds;
 use super::service_name::infer_service_name;
@@ -84,26 +84,41 @@ impl<'a> GroupBuilder<'a> {
     /// Adds the target of a group, or the reason why it is not scraped.
     fn add(&mut self, target: &Labels) {
         let discovered = discovered_labels(self.job, target);
-        let built = if self.job.reads_annotations {
-            self.add_annotated(&discovered)
-        } else {
-            relabel(self.job, &discovered).and_then(|labels| self.add_target(&discovered, &labels))
-        };
+        if self.job.reads_annotations {
+            self.add_annotated(discovered);
+            return;
+        }
+        let built = relabel(self.job, &discovered).and_then(|labels| self.add_target(&discovered, &labels));
         if let Err(reason) = built {
             self.drop_target(discovered, reason);
         }
     }
 
-    /// Adds a target for each address that annotations of the pod name.
-    fn add_annotated(&mut self, discovered: &Labels) -> Result<(), DropReason> {
-        let variants = annotated_variants(self.group, discovered);
+    /// Adds a target for each address that annotations of the pod name. An invalid address or kind is dropped by
+    /// itself.
+    fn add_annotated(&mut self, discovered: Labels) {
+        let variants = annotated_variants(self.group, &discovered);
         if variants.is_empty() {
-            return Err(DropReason::NotAnnotated);
+            self.drop_target(discovered, DropReason::NotAnnotated);
+            return;
         }
         for variant in variants {
-            let labels = relabel(self.job, &variant.labels)?;
-            let mut target = self.scrape_target(discovered, &labels)?;
-            target.kinds = variant.profile_kinds(self.job, &labels)?;
+            if let Err(reason) = self.add_variant(&discovered, &variant) {
+                self.drop_target(discovered.clone(), reason);
+            }
+        }
+    }
+
+    fn add_variant(&mut self, discovered: &Labels, variant: &AnnotatedVariant) -> Result<(), DropReason> {
+        let labels = relabel(self.job, &variant.labels)?;
+        let mut target = self.scrape_target(discovered, &labels)?;
+        for kind in variant.profile_kinds(self.job, &labels) {
+            match kind {
+                Ok(kind) => target.kinds.push(kind),
+                Err(error) => self.drop_target(discovered.clone(), error.into()),
+            }
+        }
+        if !target.kinds.is_empty() {
             self.push(&labels, target);
         }
         Ok(())

@@ -157,3 +157,26 @@ fn invalid_annotations_are_ignored_or_drop_the_target() {
     let targets = built(&[("wall_scrape", "true"), ("wall_port", "6060")]);
     assert!(reasons(&targets)[1].contains("which has no path"), "{:?}", reasons(&targets));
 }
+
+#[test]
+fn invalid_kind_or_address_leaves_the_other_kinds() {
+    let targets = built(&[
+        ("cpu_scrape", "true"),
+        ("cpu_port_name", "ops"),
+        ("wall_scrape", "true"),
+        ("wall_port_name", "ops"),
+        ("zzz_scrape", "true"),
+        ("zzz_port", "5050"),
+        ("memory_scrape", "true"),
+        ("memory_port", "7070"),
+    ]);
+    assert_eq!(
+        shown(&targets),
+        [
+            "http://10.1.0.5:7070 memory /debug/pprof/allocs",
+            "http://10.1.0.5:6060 process_cpu /debug/pprof/profile"
+        ]
+    );
+    let without_path = reasons(&targets).iter().filter(|reason| reason.contains("has no path")).count();
+    assert_eq!((targets.dropped_count, without_path), (2, 2));
+}
