@@ -12,11 +12,13 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     // Oracle Cloud.
     Ipv4Addr::new(192, 0, 0, 192),
 ];
+/// Range of Amazon's services of one machine, such as those of metadata and of Pod Identity.
+const AMAZON_METADATA_V6: [u16; 2] = [0xfd00, 0xec2];
 const METADATA_V6: [Ipv6Addr; 2] = [
-    // Amazon EC2.
-    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     // Google Cloud.
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    // Scaleway.
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
 ];
 /// Address of the metadata service in most clouds, in the link-local range.
 const COMMON_METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
@@ -67,7 +69,7 @@ fn restricted_v4(address: Ipv4Addr) -> Option<RestrictedKind> {
 }
 
 fn restricted_v6(address: Ipv6Addr) -> Option<RestrictedKind> {
-    if METADATA_V6.contains(&address) {
+    if METADATA_V6.contains(&address) || address.segments().starts_with(&AMAZON_METADATA_V6) {
         Some(RestrictedKind::Metadata)
     } else if address.is_loopback() {
         Some(RestrictedKind::Loopback)

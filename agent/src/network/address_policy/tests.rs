@@ -56,6 +56,8 @@ fn restricted_addresses_have_their_kind_in_all_notations() {
         ("169.254.169.254", RestrictedKind::Metadata),
         ("::ffff:a9fe:a9fe", RestrictedKind::Metadata),
         ("fd00:ec2::254", RestrictedKind::Metadata),
+        ("fd00:ec2::23", RestrictedKind::Metadata),
+        ("fd00:42::42", RestrictedKind::Metadata),
         ("fd20:ce::254", RestrictedKind::Metadata),
         ("100.100.100.200", RestrictedKind::Metadata),
         ("168.63.129.16", RestrictedKind::Metadata),
