@@ -25,7 +25,9 @@ mod test_run;
 
 pub use discovery_error::DiscoveryError;
 pub use dns::DnsServers;
+pub(crate) use docker::check_docker_host;
 pub use factory::{CreateKubernetesDiscoverer, DiscovererFactory, StandardDiscovererFactory};
+pub(crate) use http::{URL_LABEL, mask_url};
 pub use manager::{DiscoveryManager, JobDiscovery, TargetGroups};
 pub use metrics::{DISCOVERY_METRICS, DiscoveryKind, DiscoverySnapshot, DiscoveryStats, discovery_collector};
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 
 use super::docker_targets::{Container, ContainerNetworks, Network, TargetOptions, container_targets};
-use super::http::{parse_url, resolve_url};
+use super::http::{mask_url, parse_url, resolve_url};
 use super::polling::{GroupSource, PartResult, PollingDiscoverer};
 use super::{DiscoveryError, DiscoveryKind, DiscoveryStats, DockerDiscoverySettings, TargetGroup};
 use crate::address_policy::AddressPolicy;
@@ -46,21 +46,34 @@ pub(super) fn docker_discoverer(
     clock: Clock,
     stats: Arc<DiscoveryStats>,
 ) -> Result<PollingDiscoverer<DockerSource>, DiscoveryError> {
-    let daemon = match settings.host.split_once("://") {
-        Some(("unix", path)) if path.starts_with('/') => DockerDaemon::Socket(PathBuf::from(path)),
-        Some(("tcp", address)) => DockerDaemon::Url(parse_url(&format!("http://{address}"))?),
-        Some(("http" | "https", _)) => DockerDaemon::Url(parse_url(&settings.host)?),
+    let daemon = parse_daemon(&settings.host)?;
+    let source = DockerSource { daemon, settings: settings.clone(), client, policy };
+    Ok(PollingDiscoverer::new(source, clock, stats))
+}
+
+fn parse_daemon(host: &str) -> Result<DockerDaemon, DiscoveryError> {
+    match host.split_once("://") {
+        Some(("unix", path)) if path.starts_with('/') => Ok(DockerDaemon::Socket(PathBuf::from(path))),
+        Some(("tcp", address)) => parse_url(&format!("http://{address}")).map(DockerDaemon::Url),
+        Some(("http" | "https", _)) => parse_url(host).map(DockerDaemon::Url),
         _ => {
             let reason = format!(
                 "host {:?} of docker_sd_configs is not valid; use an address like unix:///var/run/docker.sock, \
                  tcp://10.0.0.1:2375 or https://10.0.0.1:2376",
-                settings.host
+                mask_url(host)
             );
-            return Err(DiscoveryError::Settings { reason });
+            Err(DiscoveryError::Settings { reason })
         }
-    };
-    let source = DockerSource { daemon, settings: settings.clone(), client, policy };
-    Ok(PollingDiscoverer::new(source, clock, stats))
+    }
+}
+
+/// Checks the address of a daemon.
+///
+/// # Errors
+///
+/// The address is not that of a socket or an HTTP server.
+pub(crate) fn check_docker_host(host: &str) -> Result<(), DiscoveryError> {
+    parse_daemon(host).map(drop)
 }
 
 #[async_trait]

@@ -16,7 +16,8 @@ use crate::http_client::{
     Destination, HttpClient, HttpClientError, HttpRequest, HttpResponse, ResponseLimits,
 };
 
-const URL_LABEL: &str = "__meta_url";
+/// Label with the URL of the list. Pages mask its query.
+pub(crate) const URL_LABEL: &str = "__meta_url";
 const JSON_TYPE: &str = "application/json";
 const INTERVAL_HEADER: HeaderName = HeaderName::from_static("x-prometheus-refresh-interval-seconds");
 const MASKED_PASSWORD: &str = "xxxxx";
@@ -25,8 +26,10 @@ const MAX_SHOWN_TYPE_CHARS: usize = 100;
 /// List of an HTTP server.
 pub(super) struct HttpSource {
     uri: Uri,
-    /// URL without a password, for labels and messages.
+    /// URL without a password and a query, for messages and names of groups.
     shown_url: String,
+    /// URL without a password, for the label that rules read.
+    label_url: String,
     refresh_interval: Duration,
     client: HttpClient,
     policy: AddressPolicy,
@@ -40,17 +43,18 @@ pub(super) fn http_discoverer(
     clock: Clock,
     stats: Arc<DiscoveryStats>,
 ) -> Result<PollingDiscoverer<HttpSource>, DiscoveryError> {
-    let shown_url = mask_password(&settings.url);
+    let shown_url = mask_url(&settings.url);
+    let label_url = mask_password(&settings.url);
     let uri = parse_url(&settings.url)?;
     let refresh_interval = settings.refresh_interval;
-    let source = HttpSource { uri, shown_url, refresh_interval, client, policy };
+    let source = HttpSource { uri, shown_url, label_url, refresh_interval, client, policy };
     Ok(PollingDiscoverer::new(source, clock, stats))
 }
 
 /// Parses a URL with a host and the scheme `http` or `https`.
 pub(super) fn parse_url(url: &str) -> Result<Uri, DiscoveryError> {
     let invalid = |reason: &str| DiscoveryError::Settings {
-        reason: format!("URL {:?} is not valid: {reason}", mask_password(url)),
+        reason: format!("URL {:?} is not valid: {reason}", mask_url(url)),
     };
     let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| invalid(&error.to_string()))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
@@ -62,8 +66,17 @@ pub(super) fn parse_url(url: &str) -> Result<Uri, DiscoveryError> {
     Ok(uri)
 }
 
-/// Replaces the password of a URL.
-pub(super) fn mask_password(url: &str) -> String {
+/// Replaces the password and the query of a URL. Both may contain secrets.
+pub(crate) fn mask_url(url: &str) -> String {
+    let url = mask_password(url);
+    match url.split_once('?') {
+        Some((path, query)) if !query.is_empty() => format!("{path}?{MASKED_PASSWORD}"),
+        _ => url,
+    }
+}
+
+/// Replaces the password of a URL, as Prometheus does.
+fn mask_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority_end);
@@ -125,7 +138,7 @@ impl HttpSource {
             .map_err(|source| DiscoveryError::List { origin: self.shown_url.clone(), source })?;
         let to_group = |(index, group): (usize, ListedGroup)| {
             let source = format!("{}:{index}", self.shown_url);
-            group.into_group(source, (URL_LABEL, &self.shown_url), true)
+            group.into_group(source, (URL_LABEL, &self.label_url), true)
         };
         Ok(listed.into_iter().enumerate().map(to_group).collect())
     }

@@ -6,7 +6,7 @@ use athanor_profile::Labels;
 
 use super::views::{ExplanationView, ExplanationsView, RuleStepView};
 use crate::config::JobConfig;
-use crate::discovery::TargetGroup;
+use crate::discovery::{TargetGroup, URL_LABEL, mask_url};
 use crate::targets::{TargetExplanation, explain_target};
 
 /// Maximum number of targets that one request explains.
@@ -37,9 +37,10 @@ pub fn is_match(target: &Labels, text: Option<&str>) -> bool {
     text.is_none_or(|text| target.iter().any(|(_, value)| value == text))
 }
 
-/// Returns labels by name.
+/// Returns labels by name. The URL of an HTTP list is masked, because its query may contain a token.
 pub fn label_map(labels: &Labels) -> BTreeMap<String, String> {
-    labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let shown = |name: &str, value: &str| if name == URL_LABEL { mask_url(value) } else { value.to_owned() };
+    labels.iter().map(|(name, value)| (name.to_owned(), shown(name, value))).collect()
 }
 
 fn explanation_view(job: &str, explanation: TargetExplanation) -> ExplanationView {

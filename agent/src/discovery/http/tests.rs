@@ -20,10 +20,12 @@ async fn targets_of_a_list_are_untrusted_and_have_the_url() {
     let server = StandIn::start(move |_| Reply::json(list)).await;
     let address = server.address;
     let mut run = start(format!("http://user:hush@{address}/list?a=b"));
+
     let url = format!("http://user:xxxxx@{address}/list?a=b");
+    let source = format!("http://user:xxxxx@{address}/list?xxxxx");
     let expected = [
-        (format!("{url}:0"), format!(r#"{{__address__="h:1", __meta_url="{url}", env="x"}}"#), true),
-        (format!("{url}:1"), format!(r#"{{__address__="h:2", __meta_url="{url}"}}"#), true),
+        (format!("{source}:0"), format!(r#"{{__address__="h:1", __meta_url="{url}", env="x"}}"#), true),
+        (format!("{source}:1"), format!(r#"{{__address__="h:2", __meta_url="{url}"}}"#), true),
     ];
     assert_eq!(target_texts(&run.next().await), expected);
     let head = &server.requests()[0];
@@ -90,7 +92,9 @@ fn urls_are_checked_and_passwords_masked() {
     ] {
         assert_eq!(mask_password(url), masked);
     }
-    for url in ["ftp://h/", "/path", "http://", "http://a:hush@"] {
+    assert_eq!(mask_url("http://a:b@h/p?token=hush#f"), "http://a:xxxxx@h/p?xxxxx");
+    assert_eq!(mask_url("http://h/p?"), "http://h/p?");
+    for url in ["ftp://h/?token=hush", "/path", "http://", "http://a:hush@"] {
         let error = parse_url(url).unwrap_err().to_string();
         assert!(!error.contains("hush"), "{error}");
     }
