@@ -1,6 +1,5 @@
 //! State of the running agent, as its pages and commands show it.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +19,12 @@ use crate::operator::explanation::{explain_groups, is_match, label_map};
 use crate::operator::metrics::{MetricsFormat, MetricsRegistry};
 use crate::operator::reload::ReloadStats;
 use crate::operator::views::{
-    AgentView, ConfigStatusView, ConfigView, ExplanationsView, KindView, StatusView, TargetView, TargetsView,
+    AgentView, ConfigStatusView, ConfigView, DroppedTargetView, ExplanationsView, KindView, StatusView,
+    TargetView, TargetsView,
 };
 use crate::receive::ProfileReceiver;
 use crate::scrape::{KindStatus, Scraper, TargetStatus};
-use crate::targets::TargetRegistry;
+use crate::targets::{JobState, TargetRegistry};
 
 const IN_MEMORY_WARNING: &str = "the spool is in memory, because its folder is not writable: profiles are lost if \
 the agent ends; set spool.folder to a writable folder";
@@ -132,14 +132,19 @@ impl AgentView for RunningAgent {
     fn targets(&self) -> TargetsView {
         let active = self.scraper.target_statuses();
         let active = active.into_iter().map(|status| self.target_view(status)).collect();
-        let dropped: BTreeMap<String, u64> = self
-            .registry
-            .jobs()
-            .into_iter()
-            .map(|job| (job.job.job.name.clone(), job.targets.dropped_count as u64))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        TargetsView { active, dropped, warnings: self.page_warnings() }
+        let mut view = TargetsView { active, warnings: self.page_warnings(), ..TargetsView::default() };
+        for JobState { job, targets, .. } in self.registry.jobs() {
+            let job = &job.job.name;
+            if targets.dropped_count > 0 {
+                view.dropped.insert(job.clone(), targets.dropped_count as u64);
+            }
+            view.dropped_targets.extend(targets.dropped.iter().map(|target| DroppedTargetView {
+                job: job.clone(),
+                discovered_labels: label_map(&target.discovered),
+                reason: target.reason.to_string(),
+            }));
+        }
+        view
     }
 
     fn status(&self) -> StatusView {

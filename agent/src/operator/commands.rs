@@ -178,7 +178,7 @@ fn format_targets(view: &TargetsView) -> String {
         }
     }
     for (job, count) in view.dropped.iter().filter(|(_, count)| **count > 0) {
-        let _ = writeln!(text, "dropped  {}  {count} targets by relabeling", escape_control(job));
+        let _ = writeln!(text, "dropped  {}  {count} targets", escape_control(job));
     }
     if text.is_empty() { "no targets\n".to_owned() } else { text }
 }

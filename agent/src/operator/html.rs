@@ -78,6 +78,14 @@ impl HtmlPage {
         self.text.push_str("</tbody></table>");
     }
 
+    /// Adds a table if it has a row.
+    pub(super) fn table_unless_empty(&mut self, columns: &[&str], rows: impl IntoIterator<Item = Vec<Cell>>) {
+        let mut rows = rows.into_iter().peekable();
+        if rows.peek().is_some() {
+            self.table(columns, rows);
+        }
+    }
+
     /// Ends the page.
     pub(super) fn finish(mut self) -> String {
         self.text.push_str("</body></html>\n");

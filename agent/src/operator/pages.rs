@@ -154,7 +154,7 @@ fn targets_page(view: &TargetsView) -> String {
         page.heading(job);
         let up = targets.iter().filter(|target| target.state == "up").count();
         let dropped = view.dropped.get(job).copied().unwrap_or_default();
-        page.paragraph(&format!("{up} of {} targets up, {dropped} dropped by relabeling", targets.len()));
+        page.paragraph(&format!("{up} of {} targets up, {dropped} dropped", targets.len()));
         let rows = targets.into_iter().flat_map(|target| {
             target.kinds.iter().map(|kind| {
                 let age = kind.last_scrape_age_seconds.map(|age| format!("{age:.0} s ago"));
@@ -173,6 +173,11 @@ fn targets_page(view: &TargetsView) -> String {
             })
         });
         page.table(&["Target", "Kind", "State", "Last scrape", "Duration", "Bytes", "Labels", "Error"], rows);
+        let dropped = view.dropped_targets.iter().filter(|target| target.job == job);
+        let rows = dropped.map(|target| {
+            vec![Cell::new(format_labels(&target.discovered_labels)), Cell::new(&target.reason)]
+        });
+        page.table_unless_empty(&["Labels of dropped targets", "Reason"], rows);
     }
     page.finish()
 }

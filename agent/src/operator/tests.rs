@@ -15,10 +15,12 @@ use super::metrics::{MetricsFormat, MetricsRegistry, build_collector, reload_col
 use super::operator_router;
 use super::reload::ReloadStats;
 use super::views::{
-    AgentView, ConfigView, ExplanationsView, KindView, ServerView, StatusView, TargetView, TargetsView,
+    AgentView, ConfigView, DroppedTargetView, ExplanationsView, KindView, ServerView, StatusView, TargetView,
+    TargetsView,
 };
 
 const ATTACK: &str = "<img src=x onerror=alert(1)>";
+const REASON: &str = "dropped by rule 1";
 const WARNING: &str = "the spool is in memory";
 
 #[derive(Default)]
@@ -36,7 +38,15 @@ impl AgentView for FixedView {
         let target =
             TargetView { job: ATTACK.into(), url: ATTACK.into(), labels, kinds, ..TargetView::default() };
         let dropped = BTreeMap::from([("empty".to_owned(), 3)]);
-        TargetsView { active: vec![target], dropped, warnings: vec![WARNING.into()] }
+        let discovered_labels = BTreeMap::from([("pod".to_owned(), ATTACK.to_owned())]);
+        let dropped_target =
+            DroppedTargetView { job: "empty".into(), discovered_labels, reason: REASON.into() };
+        TargetsView {
+            active: vec![target],
+            dropped,
+            dropped_targets: vec![dropped_target],
+            warnings: vec![WARNING.into()],
+        }
     }
 
     fn status(&self) -> StatusView {
@@ -102,7 +112,8 @@ async fn pages_are_html_for_browsers_without_markup_of_others() {
         assert!(json.body.contains(WARNING), "{path}: {}", json.body);
     }
     let targets = request(&view, "GET", "/targets", ("accept", "*/*")).await.body;
-    assert!(targets.contains("0 of 0 targets up, 3 dropped by relabeling"), "{targets}");
+    assert!(targets.contains("0 of 0 targets up, 3 dropped"), "{targets}");
+    assert_eq!(targets.matches(REASON).count(), 1, "{targets}");
 }
 
 #[tokio::test]

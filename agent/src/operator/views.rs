@@ -42,11 +42,25 @@ pub trait AgentView: Send + Sync + 'static {
 pub struct TargetsView {
     /// Targets that are scraped.
     pub active: Vec<TargetView>,
-    /// Number of discovered targets that relabeling dropped, by job.
+    /// Number of discovered targets that are not scraped, by job.
     pub dropped: BTreeMap<String, u64>,
+    /// Discovered targets that are not scraped, up to a limit for each job.
+    #[serde(default)]
+    pub dropped_targets: Vec<DroppedTargetView>,
     /// Conditions that each page shows, such as a spool in memory.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Discovered target that is not scraped.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DroppedTargetView {
+    /// Name of the job.
+    pub job: String,
+    /// Labels before relabeling.
+    pub discovered_labels: BTreeMap<String, String>,
+    /// Reason why it is not scraped.
+    pub reason: String,
 }
 
 /// Target that is scraped.
