@@ -46,10 +46,21 @@ pub struct HttpClientSettings {
     pub server_name: Option<String>,
     /// Disables verification of the server's certificate.
     pub insecure_skip_verify: bool,
+    /// The only version of TLS that may be used. None if all may be used.
+    pub only_tls_version: Option<TlsVersion>,
     /// Headers of each request.
     pub headers: Vec<(String, Secret)>,
     /// Whether HTTP/2 may be used.
     pub enable_http2: bool,
+}
+
+/// Version of TLS that the client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    Tls12,
+    /// TLS 1.3.
+    Tls13,
 }
 
 /// Secret value, or the file that contains it.

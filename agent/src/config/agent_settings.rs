@@ -9,7 +9,7 @@ use athanor_profile::Labels;
 use super::discovery::check_http_url;
 use super::environment::Environment;
 use super::error::shorten;
-use super::http_client::{default_client, read_http_client, read_secret};
+use super::http_client::{default_client, read_http_client, read_secret, refuse_tls_version};
 use super::reader::{ConfigReader, ConfigTable};
 use crate::scrape_target::{HttpClientSettings, Secret};
 
@@ -113,6 +113,7 @@ fn read_server(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> ServerSett
         let message = "server_name of a server is not supported; write the name of its certificate in url";
         reader.refuse(table.position_of("tls_config"), message);
     }
+    refuse_tls_version(reader, table, &http);
     if let Some(token) = read_secret(reader, table, "token", "token_file") {
         if http.credentials.is_some() || http.username.is_some() {
             let message = "token is set beside another authentication; keep one";

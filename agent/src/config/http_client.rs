@@ -4,7 +4,7 @@ use athanor_chassis::config::SecretString;
 
 use super::error::{Position, shorten};
 use super::reader::{ConfigReader, ConfigTable};
-use crate::scrape_target::{HttpClientSettings, Secret};
+use crate::scrape_target::{HttpClientSettings, Secret, TlsVersion};
 
 /// Type of credentials if none is set.
 const DEFAULT_AUTHORIZATION_TYPE: &str = "Bearer";
@@ -29,9 +29,12 @@ const RESERVED_HEADERS: [&str; 15] = [
 /// Keys of features that this client does not have.
 const UNSUPPORTED_KEYS: [(&str, &str); 3] = [
     ("oauth2", "fetch the token with another program and set authorization.credentials_file"),
-    ("proxy_url", "the agent connects to the address that it checked; run an agent behind the proxy"),
-    ("proxy_connect_header", "the agent uses no proxy; remove the key"),
+    ("proxy_url", "scrapes and discovery use no proxy; run an agent behind it"),
+    ("proxy_connect_header", "scrapes and discovery use no proxy; remove the key"),
 ];
+/// Deliveries use the proxy of the environment, except to this machine.
+const PROXY_REMARK: &str = "proxy_from_environment is not supported; scrapes and discovery use no proxy, and deliveries \
+always use that of HTTP_PROXY, HTTPS_PROXY and NO_PROXY; remove the key";
 
 /// Returns the settings of a client without authentication.
 pub(super) fn default_client() -> HttpClientSettings {
@@ -54,7 +57,7 @@ pub(super) fn read_http_client(reader: &mut ConfigReader, table: &ConfigTable<'_
     client.enable_http2 = table.truth(reader, "enable_http2").unwrap_or(true);
     table.ignore_all(reader, &["follow_redirects", "no_proxy"]);
     if table.truth(reader, "proxy_from_environment") == Some(true) {
-        reader.refuse(table.position_of("proxy_from_environment"), "the agent uses no proxy; remove the key");
+        reader.refuse(table.position_of("proxy_from_environment"), PROXY_REMARK);
     }
     for (key, way_out) in UNSUPPORTED_KEYS {
         if table.get(key).is_some() {
@@ -119,11 +122,54 @@ fn read_tls(reader: &mut ConfigReader, tls: &ConfigTable<'_>, client: &mut HttpC
              and key_file",
         );
     }
-    for key in ["min_version", "max_version"] {
-        let version = tls.filled_text(reader, key);
-        if version.is_some_and(|version| !["TLS12", "TLS13"].contains(&version.as_str())) {
-            reader.refuse(tls.position_of(key), format!("{key} is not supported; use TLS12 or TLS13"));
+    client.only_tls_version = read_tls_version(reader, tls);
+}
+
+/// Reads the bounds of the version of TLS. The client has 1.2 and 1.3, so lower minimums mean 1.2.
+fn read_tls_version(reader: &mut ConfigReader, tls: &ConfigTable<'_>) -> Option<TlsVersion> {
+    let min = tls.filled_text(reader, "min_version");
+    let max = tls.filled_text(reader, "max_version");
+    let needs_13 = match min.as_deref() {
+        None | Some("TLS10" | "TLS11" | "TLS12") => false,
+        Some("TLS13") => true,
+        Some(other) => {
+            let message = format!("min_version is {:?}; use TLS10, TLS11, TLS12 or TLS13", shorten(other));
+            reader.refuse(tls.position_of("min_version"), message);
+            false
         }
+    };
+    let forbids_13 = match max.as_deref() {
+        None | Some("TLS13") => false,
+        Some("TLS12") => true,
+        Some(other) => {
+            let message = format!("max_version is {:?}; use TLS12 or TLS13", shorten(other));
+            reader.refuse(tls.position_of("max_version"), message);
+            false
+        }
+    };
+    match (needs_13, forbids_13) {
+        (true, true) => {
+            reader.refuse(tls.position_of("max_version"), "max_version is below min_version; remove one");
+            None
+        }
+        (true, false) => Some(TlsVersion::Tls13),
+        (false, true) => Some(TlsVersion::Tls12),
+        (false, false) => None,
+    }
+}
+
+/// Refuses to restrict the version of TLS, for clients that cannot.
+pub(super) fn refuse_tls_version(
+    reader: &mut ConfigReader,
+    table: &ConfigTable<'_>,
+    client: &HttpClientSettings,
+) {
+    if client.only_tls_version.is_some() {
+        let message = format!(
+            "min_version and max_version of {} are not supported, TLS 1.2 and 1.3 are used; remove them",
+            table.name
+        );
+        reader.refuse(table.position_of("tls_config"), message);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct ConfigTable<'n> {
     /// Position of the table.
     pub(super) position: Position,
     /// Name for messages, such as `scrape_configs`.
-    name: &'static str,
+    pub(super) name: &'static str,
     entries: &'n [YamlEntry],
     known: RefCell<Vec<&'static str>>,
     /// Keys of other programs.

@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::stand_in::{Reply, ReplyEnd, StandIn};
 use super::*;
-use crate::scrape_target::Secret;
+use crate::scrape_target::{Secret, TlsVersion};
 
 const LIMITS: ResponseLimits = ResponseLimits {
     max_body_bytes: 1000,
@@ -258,6 +258,14 @@ impl TestAuthority {
 
     /// Acceptor for the name, which requires a client certificate of this authority.
     fn acceptor(&self, name: &str) -> TlsAcceptor {
+        self.acceptor_of_versions(name, rustls::ALL_VERSIONS)
+    }
+
+    fn acceptor_of_versions(
+        &self,
+        name: &str,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> TlsAcceptor {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject;
         let (cert, key) = self.issue(name);
@@ -268,7 +276,7 @@ impl TestAuthority {
             .build()
             .unwrap();
         let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .unwrap()
             .with_client_cert_verifier(verifier)
             .with_single_cert(
@@ -310,6 +318,27 @@ async fn mutual_tls_checks_both_sides_and_the_server_name() {
     let half = HttpClientSettings { key: None, ..settings };
     let error = get(&half, "https://shop.test/").await.unwrap_err();
     assert!(matches!(error, HttpClientError::TlsSettings { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn only_the_configured_tls_version_is_used() {
+    let authority = TestAuthority::new();
+    let acceptor = authority.acceptor_of_versions("shop.test", &[&rustls::version::TLS12]);
+    let server = StandIn::start_with_tls(|_| Reply::json("1"), Some(acceptor)).await;
+    let (cert, key) = authority.issue("agent.test");
+    for (only_tls_version, is_accepted) in
+        [(None, true), (Some(TlsVersion::Tls12), true), (Some(TlsVersion::Tls13), false)]
+    {
+        let client = client(HttpClientSettings {
+            ca: Some(inline(&authority.issuer.pem())),
+            cert: Some(inline(&cert)),
+            key: Some(inline(&key)),
+            only_tls_version,
+            ..HttpClientSettings::default()
+        });
+        let result = client.get(request(&server, "https://shop.test/")).await;
+        assert_eq!(result.is_ok(), is_accepted, "{only_tls_version:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,10 +7,15 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    ALL_VERSIONS, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 use super::client_secrets::{ClientSecrets, TlsSecrets};
 use super::http_error::HttpClientError;
+use crate::scrape_target::{HttpClientSettings, TlsVersion};
 
 const HTTP1_PROTOCOL: &[u8] = b"http/1.1";
 
@@ -49,18 +54,18 @@ impl TlsConfigCache {
         {
             return Ok(LoadedConfig { config: Arc::clone(&built.config), is_new: false });
         }
-        let config = Arc::new(build_config(&inputs, secrets.settings().insecure_skip_verify)?);
+        let config = Arc::new(build_config(&inputs, secrets.settings())?);
         *built = Some(BuiltConfig { inputs, config: Arc::clone(&config) });
         Ok(LoadedConfig { config, is_new: true })
     }
 }
 
-fn build_config(inputs: &TlsSecrets, insecure_skip_verify: bool) -> Result<ClientConfig, HttpClientError> {
+fn build_config(inputs: &TlsSecrets, settings: &HttpClientSettings) -> Result<ClientConfig, HttpClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&protocol_versions(settings.only_tls_version))
         .map_err(tls_error)?;
-    let builder = if insecure_skip_verify {
+    let builder = if settings.insecure_skip_verify {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate { provider }))
     } else {
         builder.with_root_certificates(root_certificates(inputs.ca.as_deref().map(Vec::as_slice))?)
@@ -77,6 +82,14 @@ fn build_config(inputs: &TlsSecrets, insecure_skip_verify: bool) -> Result<Clien
     };
     config.alpn_protocols = vec![HTTP1_PROTOCOL.to_vec()];
     Ok(config)
+}
+
+fn protocol_versions(only: Option<TlsVersion>) -> Vec<&'static SupportedProtocolVersion> {
+    match only {
+        None => ALL_VERSIONS.to_vec(),
+        Some(TlsVersion::Tls12) => vec![&TLS12],
+        Some(TlsVersion::Tls13) => vec![&TLS13],
+    }
 }
 
 /// Returns the configured certificates only, or else those of the system.
