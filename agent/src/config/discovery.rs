@@ -5,12 +5,12 @@ use std::time::Duration;
 use athanor_profile::Labels;
 
 use super::error::{Position, shorten};
-use super::http_client::{default_client, read_http_client};
+use super::http_client::{default_client, read_http_client, refuse_tls_version};
 use super::reader::{ConfigReader, ConfigTable};
 use super::yaml::{YamlNode, YamlValue};
 use crate::discovery::{
     DiscoverySettings, DnsDiscoverySettings, DockerDiscoverySettings, FileDiscoverySettings,
-    HttpDiscoverySettings, KubernetesDiscoverySettings, KubernetesSelector, TargetGroup,
+    HttpDiscoverySettings, KubernetesDiscoverySettings, KubernetesSelector, TargetGroup, check_docker_host,
 };
 
 const FILE_REFRESH_INTERVAL: Duration = Duration::from_secs(300);
@@ -141,7 +141,9 @@ fn read_http(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> Option<Disco
 
 /// Checks that a text is the URL of an HTTP server.
 pub(super) fn check_http_url(url: &str) -> Result<(), String> {
-    let shown = shorten(url);
+    // A query may contain a token, and the part before @ a password.
+    let shown = url.split(['?', '#']).next().unwrap_or_default();
+    let shown = shorten(shown.rsplit_once('@').map_or(shown, |(_, rest)| rest));
     match reqwest::Url::parse(url) {
         Ok(parsed) if !matches!(parsed.scheme(), "http" | "https") => {
             Err(format!("{shown:?} has another scheme; begin it with http:// or https://"))
@@ -190,6 +192,8 @@ fn read_docker(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> Option<Dis
     let host = table.text(reader, "host").unwrap_or_default();
     if host.is_empty() {
         reader.refuse(table.position, "docker_sd_configs has no host; set unix:///var/run/docker.sock");
+    } else if let Err(error) = check_docker_host(&host) {
+        reader.refuse(table.position_of("host"), error.to_string());
     }
     let mut filters = Vec::new();
     if let Some(node) = table.get("filters") {
@@ -213,6 +217,7 @@ fn read_docker(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> Option<Dis
 
 fn read_kubernetes(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> Option<DiscoverySettings> {
     let http = read_http_client(reader, table);
+    refuse_tls_version(reader, table, &http);
     let role = table.text(reader, "role").unwrap_or_default();
     if !KUBERNETES_ROLES.contains(&role.as_str()) {
         let message = format!("role is {:?}; use {}", shorten(&role), KUBERNETES_ROLES.join(", "));
@@ -239,12 +244,22 @@ fn read_kubernetes(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> Option
     if let Some(namespaces) = table.get("namespaces").and_then(|node| reader.table("namespaces", node)) {
         settings.own_namespace = namespaces.truth(reader, "own_namespace").unwrap_or(false);
         settings.namespaces = namespaces.texts(reader, "names");
+        if let Some(name) = settings.namespaces.iter().find(|name| !is_namespace_name(name)) {
+            let message =
+                format!("namespace {:?} is invalid; use lower-case letters, digits and -", shorten(name));
+            reader.refuse(namespaces.position_of("names"), message);
+        }
         namespaces.finish(reader);
     }
     read_attached_metadata(reader, table, &mut settings);
     settings.selectors = read_selectors(reader, table, &settings.role);
     check_kubernetes_connection(reader, table, &settings);
     Some(DiscoverySettings::Kubernetes(settings))
+}
+
+/// Returns whether a namespace may have the name. It becomes a part of request paths.
+fn is_namespace_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 fn read_attached_metadata(

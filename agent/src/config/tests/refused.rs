@@ -87,6 +87,14 @@ fn settings_of_the_agent_are_checked() {
             "servers: [{url: 'http://a', tenant: a b}]",
             "1:37: tenant is \"a b\": tenant name has ' '; allowed are letters and digits of ASCII and !-_.*'():",
         ),
+        (
+            "servers: [{url: 'http://a', tls_config: {min_version: TLS13}}]",
+            "1:41: min_version and max_version of servers are not supported, TLS 1.2 and 1.3 are used; remove them",
+        ),
+        (
+            "servers: [{url: 'ftp://u:hush@a?token=hush'}]",
+            "1:17: url \"a\" has another scheme; begin it with http:// or https://",
+        ),
         ("spool: {max_bytes: 1MiB}", "1:20: max_bytes is 1MiB; set 16MiB or more"),
         ("spool: {max_bytes: x}", "1:20: max_bytes is \"x\": \"x\" is not a size; write for example 128MiB"),
         ("spool: {min_free: 100%}", "1:19: min_free is \"100%\"; write a percentage from 0% to 99%"),
@@ -140,15 +148,27 @@ fn settings_of_jobs_are_checked() {
         ),
         (
             "job_name: a, proxy_url: 'http://p'",
-            "1:43: proxy_url is not supported; the agent connects to the address that it checked; run an agent behind the proxy",
+            "1:43: proxy_url is not supported; scrapes and discovery use no proxy; run an agent behind it",
         ),
         (
             "job_name: a, tls_config: {ca_ref: a}",
             "1:53: ca_ref needs a secret manager, which the agent does not have; use ca_file",
         ),
         (
-            "job_name: a, tls_config: {min_version: TLS10}",
-            "1:58: min_version is not supported; use TLS12 or TLS13",
+            "job_name: a, tls_config: {max_version: TLS10}",
+            "1:58: max_version is \"TLS10\"; use TLS12 or TLS13",
+        ),
+        (
+            "job_name: a, tls_config: {min_version: TLS13, max_version: TLS12}",
+            "1:78: max_version is below min_version; remove one",
+        ),
+        (
+            "job_name: a, docker_sd_configs: [{host: '/run/docker.sock'}]",
+            "1:59: host \"/run/docker.sock\" of docker_sd_configs is not valid; use an address like unix:///var/run/docker.sock, tcp://10.0.0.1:2375 or https://10.0.0.1:2376",
+        ),
+        (
+            "job_name: a, kubernetes_sd_configs: [{role: pod, namespaces: {names: [shop, ../x]}}]",
+            "1:88: namespace \"../x\" is invalid; use lower-case letters, digits and -",
         ),
         (
             "job_name: a, profiling_config: {pprof_config: {a-b: {path: /x}}}",
