@@ -37,10 +37,18 @@ fn read_config_text(file: &Path) -> Result<String, Status> {
     // One byte more than allowed, so that the parser sees the excess.
     opened.take(MAX_CONFIG_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let message = format!("{}: byte {at} is not UTF-8; save the file as UTF-8", file.display());
+        let (line, column) = invalid_position(&error);
+        let message = format!("{}:{line}:{column}: not UTF-8; save the file as UTF-8", file.display());
         Status::new(ErrorCode::Invalid, message)
     })
+}
+
+/// Returns the line and column of the first byte that is not UTF-8, both from 1.
+fn invalid_position(error: &std::string::FromUtf8Error) -> (usize, usize) {
+    let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let valid = String::from_utf8_lossy(valid);
+    let last_line = valid.rsplit('\n').next().unwrap_or_default();
+    (valid.matches('\n').count() + 1, last_line.chars().count() + 1)
 }
 
 fn invalid_config(errors: &ConfigErrors) -> Status {
