@@ -383,7 +383,7 @@ impl SpoolInner {
         let wait = FULL_RETRY_AFTER + self.runtime.random.jitter(FULL_RETRY_AFTER);
         let message = format!(
             "the spool of server {} is full: the limit is {} (spool.max_bytes), and {} % of the disk stay free \
-             (spool.min_free_percent); retry later, or check why the server accepts no profiles",
+             (spool.min_free); retry later, or check why the server accepts no profiles",
             self.server,
             ByteSize::bytes(self.max_bytes),
             self.config.min_free_disk_percent
