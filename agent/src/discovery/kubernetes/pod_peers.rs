@@ -10,9 +10,8 @@ use parking_lot::RwLock;
 use super::meta_labels::{sanitize_label_name, set_meta};
 use super::objects::Pod;
 
-/// Annotations of a pod with the name of its service.
-const SERVICE_NAME_ANNOTATIONS: [&str; 2] =
-    ["pyroscope.io/service_name", "resource.opentelemetry.io/service.name"];
+/// Annotation of a pod with the name of its service.
+const SERVICE_NAME_ANNOTATION: &str = "pyroscope.io/service_name";
 
 /// Labels of pods by address. Pods in the network of their node share its address and are left out, as are
 /// pods that ended, because their addresses are reused.
@@ -34,8 +33,8 @@ struct PeerPod {
     key: Arc<str>,
     /// Name of the only container. Empty if there are several.
     container: Box<str>,
-    /// Values of [`SERVICE_NAME_ANNOTATIONS`].
-    service_names: [Box<str>; 2],
+    /// Value of [`SERVICE_NAME_ANNOTATION`]. Empty without it.
+    service_name: Box<str>,
 }
 
 impl PodPeers {
@@ -90,9 +89,8 @@ impl PeerPod {
             [container] => container.name.clone(),
             _ => Box::default(),
         };
-        let service_names =
-            SERVICE_NAME_ANNOTATIONS.map(|name| annotations.get(name).unwrap_or_default().into());
-        Self { key: Arc::clone(key), container, service_names }
+        let service_name = annotations.get(SERVICE_NAME_ANNOTATION).unwrap_or_default().into();
+        Self { key: Arc::clone(key), container, service_name }
     }
 
     fn labels(&self) -> Labels {
@@ -104,10 +102,8 @@ impl PeerPod {
         set_meta(&mut labels, "namespace", namespace);
         set_meta(&mut labels, "pod_name", name);
         set_meta(&mut labels, "pod_container_name", &self.container);
-        for (annotation, value) in SERVICE_NAME_ANNOTATIONS.iter().zip(&self.service_names) {
-            let name = sanitize_label_name(annotation);
-            set_meta(&mut labels, &format!("pod_annotation_{name}"), value);
-        }
+        let name = sanitize_label_name(SERVICE_NAME_ANNOTATION);
+        set_meta(&mut labels, &format!("pod_annotation_{name}"), &self.service_name);
         labels
     }
 }
