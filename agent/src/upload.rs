@@ -63,11 +63,12 @@ pub enum UploadOrigin {
 /// Destination of uploads: the spools of all servers.
 #[async_trait]
 pub trait UploadSink: Send + Sync + 'static {
-    /// Stores an upload. It is durable in all spools when this returns. A client that waits for the result of a
-    /// received upload makes the spool close its file within 50 ms, otherwise it closes it within 1 s.
+    /// Stores an upload. It is durable in at least one spool when this returns. A spool that is full misses it and
+    /// counts its profiles as dropped. A client that waits for the result of a received upload makes the spool
+    /// close its file within 50 ms, otherwise it closes it within 1 s.
     ///
     /// # Errors
     ///
-    /// `Exhausted` with a retry delay if a spool is full and nothing may be evicted.
+    /// `Exhausted` with a retry delay if all spools are full and nothing may be evicted.
     async fn store(&self, upload: Upload) -> Result<(), Status>;
 }
