@@ -10,7 +10,7 @@ use super::super::built_in_jobs::annotated_pods_job;
 use super::super::{Environment, default_config, parse};
 use super::accepted;
 use crate::discovery::DiscoverySettings;
-use crate::scrape_target::Secret;
+use crate::scrape_target::{Secret, TlsVersion};
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
     Environment::from_variables(
@@ -313,4 +313,18 @@ fn values_keep_the_text_that_was_written() {
         groups[0].targets[0].to_string(),
         r#"{__address__="a:1", a="1e3", b="yes", c="0x1F", f="null", g="-0", h="5", i="2026-01-01"}"#
     );
+}
+
+#[test]
+fn bounds_of_the_tls_version_leave_the_versions_between_them() {
+    for (bounds, expected) in [
+        ("", None),
+        ("min_version: TLS10", None),
+        ("min_version: TLS12, max_version: TLS13", None),
+        ("min_version: TLS13", Some(TlsVersion::Tls13)),
+        ("min_version: TLS11, max_version: TLS12", Some(TlsVersion::Tls12)),
+    ] {
+        let config = accepted(&format!("scrape_configs: [{{job_name: a, tls_config: {{{bounds}}}}}]"));
+        assert_eq!(config.jobs[0].job.http.only_tls_version, expected, "{bounds}");
+    }
 }

@@ -163,14 +163,6 @@ fn settings_of_jobs_are_checked() {
             "1:78: max_version is below min_version; remove one",
         ),
         (
-            "job_name: a, docker_sd_configs: [{host: '/run/docker.sock'}]",
-            "1:59: host \"/run/docker.sock\" of docker_sd_configs is not valid; use an address like unix:///var/run/docker.sock, tcp://10.0.0.1:2375 or https://10.0.0.1:2376",
-        ),
-        (
-            "job_name: a, kubernetes_sd_configs: [{role: pod, namespaces: {names: [shop, ../x]}}]",
-            "1:88: namespace \"../x\" is invalid; use lower-case letters, digits and -",
-        ),
-        (
             "job_name: a, profiling_config: {pprof_config: {a-b: {path: /x}}}",
             "1:66: kind \"a-b\" has an invalid name; use letters, digits and _",
         ),
@@ -183,6 +175,22 @@ fn settings_of_jobs_are_checked() {
             "1:84: seconds is \"1m\"; write a whole number from 0 to 3600",
         ),
         ("job_name: a, params: {a: b}", "1:44: params.a is a single value; write a list"),
+    ] {
+        refuses(&format!("scrape_configs: [{{{text}}}]"), &[expected]);
+    }
+}
+
+#[test]
+fn settings_of_discovery_are_checked() {
+    for (text, expected) in [
+        (
+            "job_name: a, docker_sd_configs: [{host: '/run/docker.sock'}]",
+            "1:59: host \"/run/docker.sock\" of docker_sd_configs is not valid; use an address like unix:///var/run/docker.sock, tcp://10.0.0.1:2375 or https://10.0.0.1:2376",
+        ),
+        (
+            "job_name: a, kubernetes_sd_configs: [{role: pod, namespaces: {names: [shop, ../x]}}]",
+            "1:88: namespace \"../x\" is invalid; use lower-case letters, digits and -",
+        ),
         (
             "job_name: a, kubernetes_sd_configs: [{role: ingress}]",
             "1:63: role is \"ingress\"; use pod, endpoints, endpointslice, service, node",
