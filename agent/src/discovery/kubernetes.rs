@@ -18,6 +18,7 @@ mod discoverer;
 mod endpoint_targets;
 #[cfg(feature = "kubernetes")]
 mod inventory;
+#[cfg(feature = "kubernetes")]
 mod known_objects;
 #[cfg(feature = "kubernetes")]
 mod kubernetes_status;
