@@ -302,6 +302,12 @@ impl Spool {
         self.shared.files_changed.notify_one();
     }
 
+    /// Takes no file of the tenant of a file before the delay has passed.
+    pub fn pause_tenant(&self, entry: &SpoolEntry, delay: Duration) {
+        let now = self.shared.runtime.clock.monotonic();
+        self.shared.state.lock().index.pause_tenant(entry.name.tenant, delay, now);
+    }
+
     /// Unlinks a file that the server acknowledged.
     pub async fn acknowledge(&self, entry: &SpoolEntry) {
         let shared = Arc::clone(&self.shared);
@@ -347,7 +353,7 @@ impl Spool {
         self.shared.state.lock().index.len() == 0
     }
 
-    /// Ends the delays of all files.
+    /// Ends the delays of all files and tenants.
     pub fn end_delays(&self) {
         let now = self.shared.runtime.clock.monotonic();
         self.shared.state.lock().index.end_delays(now);

@@ -227,8 +227,11 @@ impl Delivery {
         if *is_method_missing {
             return self.record_missing_method(entry, status);
         }
-        let needs_operator = classify_failure(status) == ResponseClass::Access;
         let retry_after = status.retry_after.map(|requested| requested.min(MAX_RETRY_AFTER));
+        if status.code == ErrorCode::Exhausted {
+            return self.record_limit(entry, status, retry_after);
+        }
+        let needs_operator = classify_failure(status) == ResponseClass::Access;
         let backoff = if needs_operator { ACCESS_BACKOFF } else { RETRY_BACKOFF };
         let mut health = self.shared.health.lock();
         let failures = health.failures().max(entry.failures as usize);
@@ -243,6 +246,16 @@ impl Delivery {
             tracing::debug!(server, error = %status, "retry of a request to the server failed");
         }
         delay
+    }
+
+    /// Records a request over a limit of its tenant. Requests of other tenants go on.
+    fn record_limit(&self, entry: &SpoolEntry, status: &Status, retry_after: Option<Duration>) -> Duration {
+        let server = self.shared.spool.server();
+        tracing::debug!(server, error = %status, "server limits the requests of a tenant, will retry");
+        self.shared.health.lock().record_limit(&status.message);
+        let backoff = RETRY_BACKOFF.delay(entry.failures as usize, &self.shared.runtime.random);
+        self.shared.spool.pause_tenant(entry, retry_after.unwrap_or(backoff));
+        backoff.max(retry_after.unwrap_or_default())
     }
 
     /// Records a request whose method the server does not have. Requests of other methods go on.

@@ -55,6 +55,11 @@ impl ServerHealth {
         is_first
     }
 
+    /// Records that the server limits the requests of one tenant. It may accept those of others.
+    pub(super) fn record_limit(&mut self, message: &str) {
+        self.last_error = Some(message.to_owned());
+    }
+
     /// Records that the server does not have a method. Returns whether it is the first time.
     pub(super) fn record_missing_method(&mut self, message: &str) -> bool {
         self.last_error = Some(message.to_owned());

@@ -32,6 +32,8 @@ pub(crate) struct ServerState {
     pub(crate) order: BTreeMap<String, Vec<String>>,
     /// Error of all requests.
     pub(crate) outage: Option<Status>,
+    /// Error of the requests of each tenant.
+    pub(crate) tenant_outages: BTreeMap<String, Status>,
     /// Time that all requests hang without being processed, as in a partition of the network.
     pub(crate) hang: Option<Duration>,
     /// Decides about random failures: before storing, or after it so that the response is lost.
@@ -126,6 +128,10 @@ impl DedupServer {
     fn process(&self, request: &DeliveryRequest) -> Result<DeliveryResponse, Status> {
         let mut state = self.state.lock();
         if let Some(outage) = &state.outage {
+            return Err(outage.clone());
+        }
+        let tenant = request.tenant.as_ref().map(ToString::to_string);
+        if let Some(outage) = state.tenant_outages.get(&tenant.unwrap_or_default()) {
             return Err(outage.clone());
         }
         let fault = state.random_failures.as_ref().map_or(9, |random| random.next_below(10));

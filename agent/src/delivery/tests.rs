@@ -87,6 +87,40 @@ async fn requested_delay_is_obeyed_and_access_errors_keep_files() {
     assert_eq!((delivery.snapshot().sent_profiles, delivery.view().error), (79, None));
 }
 
+#[tokio::test(start_paused = true)]
+async fn limit_of_one_tenant_delays_no_other_and_is_asked_for_no_other_file() {
+    let runtime = simulated_runtime(1);
+    let server = DedupServer::new(&runtime);
+    let spool = open_spool(SpoolDisks::in_memory(), SpoolConfig::default(), &runtime).await;
+    let delivery = server.deliver(&spool, &runtime);
+    let limited = Status::new(ErrorCode::Exhausted, "rate limited").with_retry_after(90 * SECOND);
+    server.state.lock().tenant_outages.insert("team-a".to_owned(), limited);
+    let of_team_a = |upload| Upload { tenant: Some("team-a".parse().unwrap()), ..upload };
+    let snapshot =
+        |series: &str, number| upload(series, number, UploadOrder::Cumulative(1), UploadOrigin::Scraped);
+    spool.store(of_team_a(scraped("limited", 0))).await.unwrap();
+    wait_until(&runtime, "first request", || server.state.lock().requests == 1).await;
+    for number in 1..10 {
+        let uploads = [
+            of_team_a(scraped("limited", number)),
+            of_team_a(snapshot("limited heap", number)),
+            scraped("app", number),
+            snapshot("heap", number),
+        ];
+        let begin = runtime.clock.monotonic();
+        join_all(uploads.map(|upload| spool.store(upload))).await.into_iter().for_each(Result::unwrap);
+        let ids = [format!("app/{number}"), format!("heap/{number}")];
+        wait_until(&runtime, "other tenant", || ids.iter().all(|id| server.stored_ids().contains(id))).await;
+        assert!(runtime.clock.monotonic() - begin < 2 * SECOND);
+    }
+    assert_eq!((server.state.lock().requests, delivery.snapshot().spool_files), (1 + 18, 19));
+    server.state.lock().tenant_outages.clear();
+    let begin = runtime.clock.monotonic();
+    wait_until_delivered(&delivery, &runtime).await;
+    assert!(runtime.clock.monotonic() - begin < 91 * SECOND);
+    assert_eq!(delivery.view().error, None);
+}
+
 /// Runs an outage of an hour with a delta profile and a snapshot every few seconds.
 async fn check_outage(outage: impl FnOnce(&mut ServerState)) {
     let runtime = simulated_runtime(7);

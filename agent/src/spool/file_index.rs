@@ -15,6 +15,8 @@ use std::time::Duration;
 use super::file_name::{OrderClass, RouteKind, SpoolFileName, TenantHash};
 use crate::upload::UploadOrigin;
 
+/// Maximum number of tenants whose delays are remembered. At the limit the one that ends first is forgotten.
+const MAX_PAUSED_TENANTS: usize = 1000;
 /// Age at which a file that was never sent becomes part of the backlog.
 const MAX_FRESH_AGE: Duration = Duration::from_secs(30);
 
@@ -71,6 +73,8 @@ pub(super) struct FileIndex {
     delayed: BTreeSet<(Duration, u64)>,
     /// Lanes with files.
     lanes: BTreeMap<LaneKey, CumulativeLane>,
+    /// Tenants of which no file is taken before a time.
+    paused_tenants: BTreeMap<TenantHash, Duration>,
     /// Scraped files, which may be evicted.
     evictable: BTreeSet<u64>,
 }
@@ -107,6 +111,7 @@ impl FileIndex {
             backlog: BTreeSet::new(),
             delayed: BTreeSet::new(),
             lanes: BTreeMap::new(),
+            paused_tenants: BTreeMap::new(),
             evictable: BTreeSet::new(),
         }
     }
@@ -130,8 +135,7 @@ impl FileIndex {
     pub(super) fn take(&mut self, queue: DeliveryQueue, now: Duration) -> Option<SpoolEntry> {
         self.move_aged_files(now);
         let sequence = match queue {
-            DeliveryQueue::Fresh => self.fresh.pop_first()?,
-            DeliveryQueue::Backlog => self.backlog.pop_first()?,
+            DeliveryQueue::Fresh | DeliveryQueue::Backlog => self.take_delta(queue, now)?,
             DeliveryQueue::Cumulative => self.take_from_lanes(now)?,
         };
         let entry = self.entries.get_mut(&sequence)?;
@@ -152,6 +156,20 @@ impl FileIndex {
                 let lane = self.lanes.entry(lane).or_default();
                 lane.is_in_flight = false;
                 lane.not_before = not_before;
+            }
+        }
+    }
+
+    /// Takes no file of a tenant before `delay` has passed.
+    pub(super) fn pause_tenant(&mut self, tenant: TenantHash, delay: Duration, now: Duration) {
+        self.paused_tenants.retain(|_, until| *until > now);
+        let until = now.saturating_add(delay);
+        let paused = self.paused_tenants.entry(tenant).or_default();
+        *paused = until.max(*paused);
+        if self.paused_tenants.len() > MAX_PAUSED_TENANTS {
+            let first = self.paused_tenants.iter().min_by_key(|(_, until)| **until);
+            if let Some(tenant) = first.map(|(tenant, _)| *tenant) {
+                self.paused_tenants.remove(&tenant);
             }
         }
     }
@@ -189,12 +207,14 @@ impl FileIndex {
     /// Returns the next time after `now` at which a delayed file may be taken.
     pub(super) fn next_due(&self, now: Duration) -> Option<Duration> {
         let delayed = self.delayed.iter().map(|(not_before, _)| *not_before).find(|at| *at > now);
-        let waiting = self.lanes.values().filter(|lane| !lane.is_in_flight);
-        waiting.map(|lane| lane.not_before).filter(|at| *at > now).chain(delayed).min()
+        let waiting = self.lanes.iter().filter(|(_, lane)| !lane.is_in_flight);
+        let lanes_due = waiting.map(|(key, lane)| lane.not_before.max(self.paused_until(key.tenant)));
+        lanes_due.filter(|at| *at > now).chain(delayed).min()
     }
 
-    /// Ends the delays of all files.
+    /// Ends the delays of all files and tenants.
     pub(super) fn end_delays(&mut self, now: Duration) {
+        self.paused_tenants.clear();
         self.backlog.extend(std::mem::take(&mut self.delayed).into_iter().map(|(_, sequence)| sequence));
         for lane in self.lanes.values_mut() {
             lane.not_before = lane.not_before.min(now);
@@ -221,13 +241,39 @@ impl FileIndex {
         self.entries.len()
     }
 
+    /// Takes the first file of a tenant that is not paused. Files of paused tenants become part of the backlog
+    /// after the delay.
+    fn take_delta(&mut self, queue: DeliveryQueue, now: Duration) -> Option<u64> {
+        loop {
+            let files = if queue == DeliveryQueue::Fresh { &mut self.fresh } else { &mut self.backlog };
+            let sequence = files.pop_first()?;
+            let Some(tenant) = self.entries.get(&sequence).map(|entry| entry.name.tenant) else { continue };
+            let paused_until = self.paused_until(tenant);
+            if paused_until <= now {
+                return Some(sequence);
+            }
+            if let Some(entry) = self.entries.get_mut(&sequence) {
+                entry.not_before = paused_until;
+            }
+            self.delayed.insert((paused_until, sequence));
+        }
+    }
+
     fn take_from_lanes(&mut self, now: Duration) -> Option<u64> {
-        let ready = |lane: &&mut CumulativeLane| !lane.is_in_flight && lane.not_before <= now;
-        let lanes = self.lanes.values_mut().filter(ready);
-        let lane = lanes.min_by_key(|lane| lane.files.first().copied().unwrap_or(u64::MAX))?;
+        let paused = &self.paused_tenants;
+        let ready = |(key, lane): &(&LaneKey, &mut CumulativeLane)| {
+            let is_paused = paused.get(&key.tenant).is_some_and(|until| *until > now);
+            !lane.is_in_flight && lane.not_before <= now && !is_paused
+        };
+        let lanes = self.lanes.iter_mut().filter(ready);
+        let (_, lane) = lanes.min_by_key(|(_, lane)| lane.files.first().copied().unwrap_or(u64::MAX))?;
         let first = *lane.files.first()?;
         lane.is_in_flight = true;
         Some(first)
+    }
+
+    fn paused_until(&self, tenant: TenantHash) -> Duration {
+        self.paused_tenants.get(&tenant).copied().unwrap_or_default()
     }
 
     /// Moves files that are not fresh any more, or whose delay has passed, to the backlog.
@@ -330,6 +376,43 @@ mod tests {
         assert_eq!(index.next_due(SECOND), Some(61 * SECOND));
         (0..6).for_each(|sequence| drop(index.remove(sequence)));
         assert!(index.lanes.is_empty());
+    }
+
+    #[test]
+    fn files_of_a_paused_tenant_wait_and_those_of_others_do_not() {
+        let other = TenantHash::from_tenant(Some(&"team-a".parse().unwrap()));
+        let mut index = FileIndex::new();
+        for (sequence, order) in [(1, OrderClass::Independent), (3, OrderClass::Cumulative { lane: 1 })] {
+            index.insert(entry(sequence, order, Some(SECOND)));
+            let mut file = entry(sequence + 1, order, Some(SECOND));
+            file.name.tenant = other;
+            index.insert(file);
+        }
+        index.insert(entry(0, OrderClass::Independent, None));
+        index.pause_tenant(TenantHash::from_tenant(None), 5 * SECOND, SECOND);
+        index.pause_tenant(TenantHash::from_tenant(None), SECOND, SECOND);
+        for (queue, sequence) in [(DeliveryQueue::Fresh, 2), (DeliveryQueue::Cumulative, 4)] {
+            assert_eq!(taken(&mut index, queue, 2 * SECOND), Some(sequence));
+            assert_eq!(taken(&mut index, queue, 2 * SECOND), None);
+        }
+        assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 2 * SECOND), None);
+        assert_eq!(index.next_due(2 * SECOND), Some(6 * SECOND));
+        let mut next = |queue| taken(&mut index, queue, 6 * SECOND);
+        assert_eq!([next(DeliveryQueue::Backlog), next(DeliveryQueue::Backlog)], [Some(0), Some(1)]);
+        assert_eq!(next(DeliveryQueue::Cumulative), Some(3));
+    }
+
+    #[test]
+    fn paused_tenants_are_bounded_and_end_with_all_delays() {
+        let mut index = FileIndex::new();
+        for number in 0..MAX_PAUSED_TENANTS + 2 {
+            let tenant = TenantHash::from_tenant(Some(&format!("t{number}").parse().unwrap()));
+            index.pause_tenant(tenant, SECOND * (number as u32 + 1), SECOND);
+        }
+        assert_eq!(index.paused_tenants.len(), MAX_PAUSED_TENANTS);
+        assert_eq!(index.paused_tenants.values().min(), Some(&(4 * SECOND)));
+        index.end_delays(SECOND);
+        assert!(index.paused_tenants.is_empty());
     }
 
     #[test]
