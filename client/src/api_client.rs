@@ -168,7 +168,22 @@ impl ApiClient {
     /// The code is that of the HTTP status, `Unavailable` without a response, and `Deadline` after the timeout.
     /// `retry_after` is the delay that the server requests.
     pub async fn send(&self, path: &str, headers: HeaderMap, body: Bytes) -> Result<ApiResponse, Status> {
-        let ApiClientInner { http, clock, timeout, .. } = &*self.shared;
+        self.send_within(path, headers, body, self.shared.timeout).await
+    }
+
+    /// Sends a POST request once, as [`ApiClient::send`] does, with a timeout of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`ApiClient::send`].
+    pub async fn send_within(
+        &self,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<ApiResponse, Status> {
+        let ApiClientInner { http, clock, .. } = &*self.shared;
         let request = http.post(self.url(path)?).headers(headers).body(body);
         let exchange = async {
             let response = request.send().await.map_err(|error| self.transport_error(&error))?;
@@ -177,7 +192,7 @@ impl ApiClient {
             }
             self.read_response(path, response).await
         };
-        clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.timeout_error(&elapsed))?
+        clock.timeout(timeout, exchange).await.map_err(|elapsed| self.timeout_error(&elapsed))?
     }
 
     /// Fetches a text page with GET.

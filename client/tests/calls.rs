@@ -93,6 +93,16 @@ async fn request_has_path_query_and_its_own_tenant() {
 }
 
 #[tokio::test]
+async fn request_ends_after_its_own_timeout() {
+    // The kernel accepts the connection, and nobody reads the request.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let client = client(&ClientSettings { timeout: Duration::from_secs(3600), ..settings(&url) }).unwrap();
+    let sent = client.send_within("x", HeaderMap::new(), Bytes::new(), Duration::from_millis(50));
+    assert_eq!(sent.await.unwrap_err().code, ErrorCode::Deadline);
+}
+
+#[tokio::test]
 async fn temporary_failures_are_retried_and_a_rejection_is_final() {
     let (url, script) = start(Script {
         responses: vec![
