@@ -17,8 +17,12 @@ use crate::config::ServerSettings;
 use crate::http_client::{ClientSecrets, HttpClientError, TlsSecrets};
 use crate::upload::UploadRoute;
 
-/// Timeout of one request. A file is at most a few megabytes.
+/// Timeout of a request without a body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Slowest link over which a body of any size is delivered. Its transfer prolongs the timeout.
+const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
+/// Maximum timeout of a request.
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const SETTING_NAMES: SettingNames = SettingNames {
     url: "servers.url",
     tenant: "servers.tenant",
@@ -32,6 +36,9 @@ const OTLP_PATH: &str = "v1development/profiles";
 const INGEST_PATH: &str = "ingest";
 const PROTOBUF_CONTENT_TYPE: &str = "application/proto";
 const OTLP_CONTENT_TYPE: &str = "application/x-protobuf";
+/// Content types of a response to an export.
+const OTLP_RESPONSE_TYPES: [&str; 2] = [OTLP_CONTENT_TYPE, "application/protobuf"];
+const HTML_CONTENT_TYPE: &str = "text/html";
 const TENANT_HEADER: HeaderName = HeaderName::from_static("x-scope-orgid");
 
 /// Request to a server.
@@ -162,20 +169,50 @@ impl ServerConnection for ClientConnection {
             UploadRoute::Otlp => OTLP_PATH.to_owned(),
             UploadRoute::Ingest { query, .. } => format!("{INGEST_PATH}?{query}"),
         };
-        let response = client.send(&path, headers, request.body).await?;
+        let timeout = request_timeout(request.body.len());
+        let response = client.send_within(&path, headers, request.body, timeout).await?;
         let content_type = response.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let content_type = content_type.unwrap_or_default();
-        if request.route == UploadRoute::Push && !content_type.starts_with(PROTOBUF_CONTENT_TYPE) {
+        if let Some(problem) =
+            foreign_response(&request.route, content_type.unwrap_or_default(), &response.body)
+        {
             let message = format!(
-                "{}: {path} has content type {:?}, not {PROTOBUF_CONTENT_TYPE}; check that the URL is that of a \
-                 profiling server",
+                "{}: the response of {path} {problem}; check that the URL is that of a profiling server",
                 client.address(),
-                content_type.chars().take(100).collect::<String>()
             );
             return Err(Status::new(ErrorCode::Invalid, message).with_reason(NOT_A_SERVER_REASON));
         }
         Ok(DeliveryResponse { body: response.body })
     }
+}
+
+/// Returns the timeout of a request with a body of the given size.
+fn request_timeout(body_bytes: usize) -> Duration {
+    let transfer = Duration::from_secs(body_bytes as u64 / MIN_BYTES_PER_SECOND);
+    REQUEST_TIMEOUT.saturating_add(transfer).min(MAX_REQUEST_TIMEOUT)
+}
+
+/// Returns why a successful response is not one of a profiling server, such as that of a proxy with a login page.
+/// Its request must not count as delivered.
+fn foreign_response(route: &UploadRoute, content_type: &str, body: &[u8]) -> Option<String> {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = || serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+    let is_expected = match route {
+        UploadRoute::Push => media_type == PROTOBUF_CONTENT_TYPE,
+        UploadRoute::Otlp => OTLP_RESPONSE_TYPES.contains(&&*media_type),
+        UploadRoute::Ingest { .. } => {
+            media_type != HTML_CONTENT_TYPE && (body.trim_ascii().is_empty() || is_json())
+        }
+    };
+    if is_expected {
+        return None;
+    }
+    let expected = match route {
+        UploadRoute::Push => PROTOBUF_CONTENT_TYPE,
+        UploadRoute::Otlp => OTLP_CONTENT_TYPE,
+        UploadRoute::Ingest { .. } => "no body, or a JSON body",
+    };
+    let seen: String = content_type.chars().take(100).collect();
+    Some(format!("has content type {seen:?} and {} bytes, expected is {expected}", body.len()))
 }
 
 fn request_headers(request: &DeliveryRequest) -> Result<HeaderMap, Status> {
@@ -214,6 +251,42 @@ fn request_headers(request: &DeliveryRequest) -> Result<HeaderMap, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timeout_grows_with_the_body_up_to_a_limit() {
+        assert_eq!(request_timeout(0), REQUEST_TIMEOUT);
+        assert_eq!(request_timeout(4 << 20), Duration::from_secs(30 + 64));
+        assert_eq!(request_timeout(64 << 20), MAX_REQUEST_TIMEOUT);
+    }
+
+    #[test]
+    fn responses_of_other_programs_are_no_acknowledgement() {
+        let ingest = UploadRoute::Ingest {
+            query: "name=a".to_owned(),
+            content_type: String::new(),
+            content_encoding: String::new(),
+        };
+        let page = "<html>log in</html>";
+        for (route, content_type, body, is_foreign) in [
+            (&UploadRoute::Push, "application/proto", "", false),
+            (&UploadRoute::Push, "application/protobuf-of-others", "", true),
+            (&UploadRoute::Push, "text/html", page, true),
+            (&UploadRoute::Otlp, "application/x-protobuf", "", false),
+            (&UploadRoute::Otlp, "Application/Protobuf; charset=x", "", false),
+            (&UploadRoute::Otlp, "", "", true),
+            (&UploadRoute::Otlp, "text/html; charset=utf-8", page, true),
+            (&ingest, "", "", false),
+            (&ingest, "text/plain", "\n", false),
+            (&ingest, "", "{\"status\": \"ok\"}", false),
+            (&ingest, "text/html", "", true),
+            (&ingest, "text/html; charset=utf-8", page, true),
+            (&ingest, "application/json", page, true),
+            (&ingest, "", "logged out", true),
+        ] {
+            let problem = foreign_response(route, content_type, body.as_bytes());
+            assert_eq!(problem.is_some(), is_foreign, "{route:?} {content_type} {body}");
+        }
+    }
 
     #[test]
     fn headers_name_tenant_and_encoding_of_the_request() {

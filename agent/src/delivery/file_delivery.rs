@@ -7,7 +7,7 @@ use athanor_client::BatchParts;
 
 use super::compression::gzip_body;
 use super::connection::{DeliveryRequest, DeliveryResponse};
-use super::outcome::{ResponseClass, classify_failure};
+use super::outcome::{NOT_A_SERVER_REASON, ResponseClass, classify_failure};
 use super::server_health::RequestFailure;
 use super::split::{ProfileGroup, split_request};
 use super::{ACCESS_BACKOFF, Delivery, MAX_RETRY_AFTER, MISSING_METHOD_BACKOFF, RETRY_BACKOFF};
@@ -54,6 +54,22 @@ struct OtlpPartialSuccess {
     rejected_profiles: i64,
     #[prost(string, tag = "2")]
     error_message: String,
+}
+
+/// Reads which profiles of a request the server did not store. Fails if the response is not that of a server.
+fn partial_success(route: &UploadRoute, response: &DeliveryResponse) -> Result<OtlpPartialSuccess, Status> {
+    if *route != UploadRoute::Otlp {
+        return Ok(OtlpPartialSuccess::default());
+    }
+    let decoded = <OtlpExportResponse as prost::Message>::decode(response.body.clone());
+    let decoded = decoded.map_err(|error| {
+        let message = format!(
+            "the response to an OTLP export is not an ExportProfilesServiceResponse: {error}; check that the URL \
+             is that of a profiling server"
+        );
+        Status::new(ErrorCode::Invalid, message).with_reason(NOT_A_SERVER_REASON)
+    })?;
+    Ok(decoded.partial_success.unwrap_or_default())
 }
 
 impl Delivery {
@@ -123,10 +139,11 @@ impl Delivery {
         let profiles = part.profiles;
         let began_at = self.shared.runtime.clock.monotonic();
         let sent = self.send_once(file, part).await;
-        let status = match sent {
-            Ok(response) => {
+        let read = sent.and_then(|response| partial_success(&part.route, &response));
+        let status = match read {
+            Ok(partial) => {
                 self.record_response();
-                let rejected = self.refuse_partly(file, part, &response).await;
+                let rejected = self.refuse_partly(file, part, partial).await;
                 result.sent = result.sent.saturating_add(profiles.saturating_sub(rejected));
                 return Ok(None);
             }
@@ -184,13 +201,8 @@ impl Delivery {
         &self,
         file: &SpoolFile,
         request: &SpooledRequest,
-        response: &DeliveryResponse,
+        partial: OtlpPartialSuccess,
     ) -> u32 {
-        if request.route != UploadRoute::Otlp {
-            return 0;
-        }
-        let decoded = <OtlpExportResponse as prost::Message>::decode(response.body.clone());
-        let Some(partial) = decoded.ok().and_then(|response| response.partial_success) else { return 0 };
         let rejected = u32::try_from(partial.rejected_profiles.max(0)).unwrap_or(u32::MAX);
         if rejected > 0 {
             let rejection = Rejection { status: PARTIAL_SUCCESS_STATUS, message: partial.error_message };

@@ -9,6 +9,7 @@ use athanor_chassis::{Clock, ComputePool, ErrorCode, Random, Status, TaskGroup, 
 use athanor_profile::formats::pprof::inflate;
 use athanor_proto::push::v1::{PushRequest, RawProfileSeries, RawSample};
 use athanor_proto::types::v1::LabelPair;
+use bytes::Bytes;
 use parking_lot::Mutex;
 use prost::Message;
 
@@ -32,6 +33,8 @@ pub(crate) struct ServerState {
     pub(crate) order: BTreeMap<String, Vec<String>>,
     /// Error of all requests.
     pub(crate) outage: Option<Status>,
+    /// Body of the responses to all OTLP exports.
+    pub(crate) otlp_response: Option<Bytes>,
     /// Error of the requests of each tenant.
     pub(crate) tenant_outages: BTreeMap<String, Status>,
     /// Time that all requests hang without being processed, as in a partition of the network.
@@ -140,6 +143,11 @@ impl DedupServer {
         }
         if matches!(request.route, UploadRoute::Ingest { .. }) {
             return Err(Status::new(ErrorCode::NotFound, "no such path"));
+        }
+        if request.route == UploadRoute::Otlp
+            && let Some(body) = &state.otlp_response
+        {
+            return Ok(DeliveryResponse { body: body.clone() });
         }
         assert!(request.is_gzip);
         let body = inflate(&request.body, 1 << 24).unwrap();

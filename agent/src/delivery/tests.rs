@@ -347,6 +347,22 @@ async fn upload_that_no_spool_accepts_is_an_error_and_stored_nowhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn export_whose_response_is_a_page_stays_in_the_spool() {
+    let runtime = simulated_runtime(1);
+    let server = DedupServer::new(&runtime);
+    let spool = open_spool(SpoolDisks::in_memory(), SpoolConfig::default(), &runtime).await;
+    let delivery = server.deliver(&spool, &runtime);
+    server.state.lock().otlp_response = Some("<html>log in</html>".into());
+    spool.store(Upload { route: UploadRoute::Otlp, ..received(1) }).await.unwrap();
+    runtime.clock.sleep(300 * SECOND).await;
+    assert_eq!((delivery.snapshot().spool_files, delivery.snapshot().sent_profiles), (1, 0));
+    assert!(delivery.view().error.unwrap().contains("check that the URL"));
+    server.state.lock().otlp_response = Some(bytes::Bytes::new());
+    wait_until_delivered(&delivery, &runtime).await;
+    assert_eq!(delivery.snapshot().sent_profiles, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn method_that_the_server_does_not_have_delays_no_other_upload() {
     let runtime = simulated_runtime(1);
     let server = DedupServer::new(&runtime);
