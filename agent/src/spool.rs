@@ -42,8 +42,9 @@ use crate::upload::{Upload, UploadOrigin};
 
 pub use config::SpoolConfig;
 pub use file_format::{SpoolFile, SpoolFileError, SpooledRequest};
-use file_index::FileIndex;
 pub use file_index::{DeliveryQueue, SpoolEntry};
+use file_index::{FileIndex, occupied_bytes};
+use file_name::SpoolFileName;
 pub use folder::SpoolDisks;
 use pending::{PendingFiles, StoreWaiter};
 use quarantine::Quarantine;
@@ -52,6 +53,8 @@ pub use refused_folder::RefusedUpload;
 pub use stats::{DropReason, SPOOL_METRICS, ServerSnapshot, ServerStats};
 pub use volatile_disk::VolatileDisk;
 
+/// Time until files are unlinked once more after an error.
+const UNLINK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Shortest delay that a client is asked for if the spool is full.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(5);
 
@@ -129,6 +132,8 @@ struct SpoolState {
     writing_bytes: Option<u64>,
     /// Whether the last write found less free disk than must stay free.
     is_disk_low: bool,
+    /// Time at which files are unlinked that could not be unlinked. None without such files.
+    unlink_retry_at: Option<Duration>,
     is_closed: bool,
 }
 
@@ -201,7 +206,7 @@ impl Spool {
     /// As [`Spool::store`].
     pub async fn admit(&self, upload: &Upload) -> Result<(), Status> {
         let shared = &self.shared;
-        let size = upload.body.len() as u64;
+        let size = occupied_bytes(upload.body.len() as u64);
         if size > shared.max_bytes {
             if upload.origin == UploadOrigin::Scraped {
                 shared.stats.record_dropped(DropReason::TooLarge, upload.profiles);
@@ -243,7 +248,7 @@ impl Spool {
         let shared = &self.shared;
         let state = shared.state.lock();
         let is_writing = u64::from(state.writing_bytes.is_some());
-        let oldest = state.index.entries().next().map(|entry| shared.file_age(entry));
+        let oldest = state.index.oldest().map(|entry| shared.file_age(entry));
         ServerSnapshot {
             server: shared.server.clone(),
             spool_bytes: state.index.bytes()
@@ -264,7 +269,7 @@ impl Spool {
     async fn is_disk_still_low(&self, size: u64) -> bool {
         let shared = Arc::clone(&self.shared);
         let measured = self.shared.runtime.compute.run(move || shared.measure_disk(size)).await;
-        measured.unwrap_or(true)
+        measured.map_or(true, |deficit| deficit > 0)
     }
 
     fn closed_status(&self) -> Status {
@@ -308,16 +313,13 @@ impl Spool {
         self.shared.state.lock().index.pause_tenant(entry.name.tenant, delay, now);
     }
 
-    /// Unlinks a file that the server acknowledged.
+    /// Unlinks a file that the server acknowledged. If that fails, the file counts for the bounds until a later
+    /// attempt succeeds, and this process does not send it again.
     pub async fn acknowledge(&self, entry: &SpoolEntry) {
         let shared = Arc::clone(&self.shared);
         let name = entry.name;
-        let removed = self.shared.runtime.compute.run(move || shared.disk.remove(&name.to_string())).await;
-        if !matches!(removed, Ok(Ok(()))) {
-            // A restart sends the file once more, and the server dedups it.
-            tracing::warn!(server = self.server(), file = %name, "failed to unlink an acknowledged spool file");
-        }
-        self.shared.state.lock().index.remove(name.sequence);
+        let unlinked = self.shared.runtime.compute.run(move || shared.unlink(&name)).await;
+        self.shared.end_file(entry, unlinked.unwrap_or(false));
         self.shared.files_changed.notify_one();
     }
 
@@ -350,7 +352,7 @@ impl Spool {
 
     /// Returns whether no file waits for delivery.
     pub fn is_idle(&self) -> bool {
-        self.shared.state.lock().index.len() == 0
+        self.shared.state.lock().index.is_idle()
     }
 
     /// Ends the delays of all files and tenants.
@@ -370,19 +372,44 @@ impl fmt::Debug for Spool {
 // === impl SpoolInner ===
 
 impl SpoolInner {
-    /// Returns whether less of the disk is free than must stay free after a write, and remembers it. Blocks.
-    fn measure_disk(&self, size: u64) -> bool {
+    /// Returns the bytes that are missing on the disk so that the reserve stays free after a write, and remembers
+    /// whether there are any. Blocks.
+    fn measure_disk(&self, size: u64) -> u64 {
         let measured = self.disk.free_bytes().and_then(|free| Ok((free, self.disk.capacity_bytes()?)));
-        let is_low = match measured {
+        let deficit = match measured {
             Ok((free, capacity)) => {
                 let reserve = capacity / 100 * u64::from(self.config.min_free_disk_percent.min(100));
-                free.saturating_sub(size) < reserve
+                reserve.saturating_add(size).saturating_sub(free)
             }
             // The write shows whether the disk works.
-            Err(_) => false,
+            Err(_) => 0,
         };
-        self.state.lock().is_disk_low = is_low;
-        is_low
+        self.state.lock().is_disk_low = deficit > 0;
+        deficit
+    }
+
+    /// Unlinks a file. Returns whether it is gone. Blocks.
+    fn unlink(&self, name: &SpoolFileName) -> bool {
+        match self.disk.remove(&name.to_string()) {
+            Ok(()) | Err(DiskError::NotFound { .. }) => true,
+            Err(error) => {
+                // A restart sends an acknowledged file once more, and the server dedups it.
+                tracing::warn!(server = self.server, file = %name, %error, "failed to unlink a spool file, will retry");
+                false
+            }
+        }
+    }
+
+    /// Removes a file from its queue. A file that is still on the disk counts for the bounds.
+    fn end_file(&self, entry: &SpoolEntry, is_unlinked: bool) {
+        let now = self.runtime.clock.monotonic();
+        let mut state = self.state.lock();
+        state.index.remove(entry.name.sequence);
+        if !is_unlinked {
+            state.index.keep_undeleted(*entry);
+            state.unlink_retry_at.get_or_insert(now.saturating_add(UNLINK_RETRY_INTERVAL));
+            self.pending_changed.notify_one();
+        }
     }
 
     fn full_status(&self) -> Status {

@@ -308,7 +308,7 @@ fn received(number: u64) -> Upload {
 #[tokio::test(start_paused = true)]
 async fn full_spool_of_one_server_delays_no_other_and_counts_its_drops() {
     let runtime = simulated_runtime(1);
-    let (servers, set) = two_spools(&runtime, [1 << 20, 200]).await;
+    let (servers, set) = two_spools(&runtime, [1 << 20, 3 * 4096]).await;
     servers[1].state.lock().outage = Some(unavailable());
     for number in 0..10 {
         set.store(received(number)).await.unwrap();
@@ -325,7 +325,7 @@ async fn full_spool_of_one_server_delays_no_other_and_counts_its_drops() {
 #[tokio::test(start_paused = true)]
 async fn upload_that_no_spool_accepts_is_an_error_and_stored_nowhere() {
     let runtime = simulated_runtime(1);
-    let (servers, set) = two_spools(&runtime, [200, 200]).await;
+    let (servers, set) = two_spools(&runtime, [3 * 4096, 3 * 4096]).await;
     servers.iter().for_each(|server| server.state.lock().outage = Some(unavailable()));
     let mut accepted = BTreeSet::new();
     let mut rejected = 0;

@@ -15,6 +15,8 @@ use std::time::Duration;
 use super::file_name::{OrderClass, RouteKind, SpoolFileName, TenantHash};
 use crate::upload::UploadOrigin;
 
+/// Unit in which a file occupies the disk.
+const DISK_BLOCK_BYTES: u64 = 4096;
 /// Maximum number of tenants whose delays are remembered. At the limit the one that ends first is forgotten.
 const MAX_PAUSED_TENANTS: usize = 1000;
 /// Age at which a file that was never sent becomes part of the backlog.
@@ -67,6 +69,7 @@ struct CumulativeLane {
 #[derive(Debug)]
 pub(super) struct FileIndex {
     entries: BTreeMap<u64, SpoolEntry>,
+    /// Bytes that all files occupy.
     bytes: u64,
     fresh: BTreeSet<u64>,
     backlog: BTreeSet<u64>,
@@ -75,8 +78,16 @@ pub(super) struct FileIndex {
     lanes: BTreeMap<LaneKey, CumulativeLane>,
     /// Tenants of which no file is taken before a time.
     paused_tenants: BTreeMap<TenantHash, Duration>,
-    /// Scraped files, which may be evicted.
+    /// Scraped files that are not in flight.
     evictable: BTreeSet<u64>,
+    evictable_bytes: u64,
+    /// Files that are not sent any more, but were not unlinked yet because of an error.
+    undeleted: BTreeSet<u64>,
+}
+
+/// Returns the bytes of the disk that a file of the given size occupies.
+pub(super) fn occupied_bytes(file_bytes: u64) -> u64 {
+    file_bytes.div_ceil(DISK_BLOCK_BYTES).saturating_mul(DISK_BLOCK_BYTES)
 }
 
 // === impl SpoolEntry ===
@@ -113,21 +124,21 @@ impl FileIndex {
             lanes: BTreeMap::new(),
             paused_tenants: BTreeMap::new(),
             evictable: BTreeSet::new(),
+            evictable_bytes: 0,
+            undeleted: BTreeSet::new(),
         }
     }
 
     /// Adds a file to its queue.
     pub(super) fn insert(&mut self, entry: SpoolEntry) {
         let sequence = entry.name.sequence;
-        self.bytes += entry.bytes;
+        self.bytes += occupied_bytes(entry.bytes);
         match LaneKey::from_name(&entry.name) {
             Some(lane) => drop(self.lanes.entry(lane).or_default().files.insert(sequence)),
             None if entry.stored_at.is_some() => drop(self.fresh.insert(sequence)),
             None => drop(self.backlog.insert(sequence)),
         }
-        if entry.name.origin == UploadOrigin::Scraped {
-            self.evictable.insert(sequence);
-        }
+        self.allow_eviction(&entry);
         self.entries.insert(sequence, entry);
     }
 
@@ -140,7 +151,9 @@ impl FileIndex {
         };
         let entry = self.entries.get_mut(&sequence)?;
         entry.is_in_flight = true;
-        Some(*entry)
+        let taken = *entry;
+        self.forbid_eviction(&taken);
+        Some(taken)
     }
 
     /// Returns a file in flight to its queue. It is not taken before `delay` has passed.
@@ -150,6 +163,8 @@ impl FileIndex {
         entry.failures = entry.failures.saturating_add(1);
         let not_before = now.saturating_add(delay);
         entry.not_before = not_before;
+        let entry = *entry;
+        self.allow_eviction(&entry);
         match LaneKey::from_name(&entry.name) {
             None => drop(self.delayed.insert((not_before, sequence))),
             Some(lane) => {
@@ -177,8 +192,8 @@ impl FileIndex {
     /// Removes a file that is in flight.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<SpoolEntry> {
         let entry = self.entries.remove(&sequence)?;
-        self.bytes -= entry.bytes;
-        self.evictable.remove(&sequence);
+        self.bytes -= occupied_bytes(entry.bytes);
+        self.forbid_eviction(&entry);
         match LaneKey::from_name(&entry.name) {
             None => {
                 self.fresh.remove(&sequence);
@@ -199,9 +214,34 @@ impl FileIndex {
 
     /// Removes the oldest scraped file that is not in flight.
     pub(super) fn evict_oldest(&mut self) -> Option<SpoolEntry> {
-        let is_idle = |sequence: &&u64| self.entries.get(sequence).is_some_and(|entry| !entry.is_in_flight);
-        let sequence = *self.evictable.iter().find(is_idle)?;
+        let sequence = *self.evictable.first()?;
         self.remove(sequence)
+    }
+
+    /// Returns the bytes that the files occupy that may be evicted now.
+    pub(super) fn evictable_bytes(&self) -> u64 {
+        self.evictable_bytes
+    }
+
+    /// Keeps a removed file in the bounds, because it is still on the disk. It is not taken again.
+    pub(super) fn keep_undeleted(&mut self, entry: SpoolEntry) {
+        self.bytes += occupied_bytes(entry.bytes);
+        self.undeleted.insert(entry.name.sequence);
+        self.entries.insert(entry.name.sequence, entry);
+    }
+
+    /// Returns the removed files that are still on the disk.
+    pub(super) fn undeleted(&self) -> Vec<SpoolEntry> {
+        self.undeleted.iter().filter_map(|sequence| self.entries.get(sequence)).copied().collect()
+    }
+
+    /// Removes a removed file from the bounds, because it is not on the disk any more.
+    pub(super) fn end_undeleted(&mut self, sequence: u64) {
+        if self.undeleted.remove(&sequence)
+            && let Some(entry) = self.entries.remove(&sequence)
+        {
+            self.bytes -= occupied_bytes(entry.bytes);
+        }
     }
 
     /// Returns the next time after `now` at which a delayed file may be taken.
@@ -221,14 +261,19 @@ impl FileIndex {
         }
     }
 
-    /// Returns the bytes of all files.
+    /// Returns the bytes that all files occupy.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns all files in the order of creation.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &SpoolEntry> {
-        self.entries.values()
+    /// Returns the oldest file that is not delivered.
+    pub(super) fn oldest(&self) -> Option<&SpoolEntry> {
+        self.entries.values().find(|entry| !self.undeleted.contains(&entry.name.sequence))
+    }
+
+    /// Returns whether all files are delivered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.entries.len() == self.undeleted.len()
     }
 
     /// Returns whether a file has the number.
@@ -239,6 +284,19 @@ impl FileIndex {
     /// Returns the number of files.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    fn allow_eviction(&mut self, entry: &SpoolEntry) {
+        let is_scraped = entry.name.origin == UploadOrigin::Scraped;
+        if is_scraped && self.evictable.insert(entry.name.sequence) {
+            self.evictable_bytes += occupied_bytes(entry.bytes);
+        }
+    }
+
+    fn forbid_eviction(&mut self, entry: &SpoolEntry) {
+        if self.evictable.remove(&entry.name.sequence) {
+            self.evictable_bytes -= occupied_bytes(entry.bytes);
+        }
     }
 
     /// Takes the first file of a tenant that is not paused. Files of paused tenants become part of the backlog
@@ -332,7 +390,7 @@ mod tests {
         assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 7 * SECOND), Some(2));
         assert_eq!(taken(&mut index, DeliveryQueue::Fresh, 32 * SECOND), None);
         assert_eq!(taken(&mut index, DeliveryQueue::Backlog, 32 * SECOND), Some(3));
-        assert_eq!((index.len(), index.bytes()), (3, 30));
+        assert_eq!((index.len(), index.bytes()), (3, 3 * DISK_BLOCK_BYTES));
     }
 
     #[test]
@@ -418,6 +476,31 @@ mod tests {
     }
 
     #[test]
+    fn file_occupies_whole_blocks() {
+        let seen = [0, 1, 4096, 4097].map(occupied_bytes);
+        assert_eq!(seen, [0, 4096, 4096, 8192]);
+    }
+
+    #[test]
+    fn undeleted_file_counts_without_being_taken() {
+        let lane = OrderClass::Cumulative { lane: 1 };
+        let mut index = FileIndex::new();
+        index.insert(entry(1, lane, None));
+        index.insert(entry(2, lane, None));
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), Some(1));
+        let undeleted = index.remove(1).unwrap();
+        index.keep_undeleted(undeleted);
+        assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), Some(2));
+        assert_eq!(index.oldest().map(|entry| entry.name.sequence), Some(2));
+        index.end_undeleted(2);
+        index.remove(2).unwrap();
+        assert!(index.is_idle() && index.undeleted().len() == 1);
+        assert_eq!((index.len(), index.bytes(), index.evictable_bytes()), (1, DISK_BLOCK_BYTES, 0));
+        index.end_undeleted(1);
+        assert_eq!((index.len(), index.bytes()), (0, 0));
+    }
+
+    #[test]
     fn eviction_removes_the_oldest_scraped_file_not_in_flight() {
         let mut index = FileIndex::new();
         let mut received = entry(1, OrderClass::Independent, None);
@@ -432,6 +515,8 @@ mod tests {
         assert_eq!([evicted(), evicted(), evicted()], [Some(3), Some(4), None]);
         assert_eq!(taken(&mut index, DeliveryQueue::Cumulative, SECOND), None);
         assert_eq!(taken(&mut index, DeliveryQueue::Fresh, SECOND), None);
-        assert_eq!((index.len(), index.bytes()), (2, 20));
+        assert_eq!((index.len(), index.bytes(), index.evictable_bytes()), (2, 2 * DISK_BLOCK_BYTES, 0));
+        index.release(2, SECOND, SECOND);
+        assert_eq!(index.evictable_bytes(), DISK_BLOCK_BYTES);
     }
 }

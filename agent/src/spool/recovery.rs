@@ -69,6 +69,7 @@ pub(super) fn open(
         next_sequence,
         writing_bytes: None,
         is_disk_low: false,
+        unlink_retry_at: None,
         is_closed: false,
     };
     Ok(SpoolInner {

@@ -8,7 +8,7 @@ use futures::future::join_all;
 
 use super::*;
 use crate::delivery::test_server::{
-    DedupServer, open_spool, simulated_runtime, upload, wait_until_delivered,
+    DedupServer, open_spool, simulated_runtime, upload, wait_until, wait_until_delivered,
 };
 use crate::upload::{Upload, UploadOrder, UploadOrigin};
 
@@ -281,17 +281,21 @@ async fn spool_of_received_files_rejects_all_uploads_and_counts_scraped_ones() {
 async fn low_disk_is_treated_as_a_full_spool_until_space_is_free() {
     let runtime = simulated_runtime(1);
     let disk = MemoryDisk::new();
-    disk.set_capacity(Some(2000));
-    disk.write("notes.txt", &[0; 1500]).unwrap();
+    disk.set_capacity(Some(200_000));
+    disk.write("notes.txt", &[0; 150_000]).unwrap();
     let spool = open_spool(disks(&disk), SpoolConfig::default(), &runtime).await;
     spool.store(scraped(1)).await.unwrap();
-    disk.write("notes.txt", &[0; 1750]).unwrap_or_else(|_| {
-        disk.remove("notes.txt").unwrap();
-        disk.write("notes.txt", &[0; 1750]).unwrap();
-    });
+    disk.remove("notes.txt").unwrap();
+    disk.write("notes.txt", &[0; 178_000]).unwrap();
     let status = spool.store(received(2)).await.unwrap_err();
     assert_eq!(status.code, ErrorCode::Exhausted);
     assert_eq!(spool.store(received(3)).await.unwrap_err().code, ErrorCode::Exhausted);
+    // Other programs use more than all scraped files occupy.
+    disk.remove("notes.txt").unwrap();
+    disk.write("notes.txt", &[0; 190_000]).unwrap();
+    assert_eq!(spool.store(scraped(3)).await.unwrap_err().code, ErrorCode::Exhausted);
+    assert_eq!(spool.snapshot().dropped_profiles.get(&DropReason::Evicted), None);
+    assert_eq!(spool.snapshot().spool_files, 1);
     disk.remove("notes.txt").unwrap();
     spool.store(received(4)).await.unwrap();
 }
@@ -308,6 +312,24 @@ async fn failed_write_is_reported_and_leaves_no_file() {
     assert_eq!(spool.snapshot().dropped_profiles[&DropReason::DiskError], 1);
     assert_eq!(disk.list().unwrap(), Vec::<String>::new());
     spool.store(received(1)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledged_file_that_cannot_be_unlinked_is_unlinked_later_and_not_sent_again() {
+    let runtime = simulated_runtime(1);
+    let disk = Arc::new(VolatileDisk::default());
+    let server = DedupServer::new(&runtime);
+    let disks = SpoolDisks { files: disk.clone(), ..SpoolDisks::in_memory() };
+    let spool = open_spool(disks, SpoolConfig::default(), &runtime).await;
+    let delivery = server.deliver(&spool, &runtime);
+    *disk.failing_removals.lock() = 2;
+    spool.store(received(1)).await.unwrap();
+    wait_until(&runtime, "first upload", || delivery.snapshot().sent_profiles == 1).await;
+    let snapshot = spool.snapshot();
+    assert_eq!((snapshot.spool_files, snapshot.spool_bytes, spool.is_idle()), (1, 4096, true));
+    wait_until_delivered(&delivery, &runtime).await;
+    assert!(runtime.clock.monotonic() >= 20 * SECOND, "{:?}", runtime.clock.monotonic());
+    assert_eq!((server.state.lock().requests, disk.list().unwrap()), (1, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]

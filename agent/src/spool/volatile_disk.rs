@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub struct VolatileDisk {
     files: Mutex<BTreeMap<String, Arc<Vec<u8>>>>,
+    /// Number of removals that fail.
+    #[cfg(test)]
+    pub(super) failing_removals: Mutex<u32>,
 }
 
 impl VolatileDisk {
@@ -96,6 +99,15 @@ impl Disk for VolatileDisk {
     }
 
     fn remove(&self, name: &str) -> Result<(), DiskError> {
+        #[cfg(test)]
+        {
+            let mut failing = self.failing_removals.lock();
+            if let Some(left) = failing.checked_sub(1) {
+                *failing = left;
+                let source = io::ErrorKind::ReadOnlyFilesystem.into();
+                return Err(DiskError::Io { op: "remove", name: name.to_owned(), source });
+            }
+        }
         self.files.lock().remove(name).map(drop).ok_or_else(|| not_found("remove", name))
     }
 

@@ -6,11 +6,11 @@ use athanor_chassis::disk::DiskError;
 use athanor_chassis::{ErrorCode, Status};
 
 use super::file_format::SpoolFile;
-use super::file_index::SpoolEntry;
+use super::file_index::{SpoolEntry, occupied_bytes};
 use super::file_name::{SpoolFileName, TenantHash};
 use super::pending::PendingFile;
 use super::stats::DropReason;
-use super::{Spool, SpoolInner};
+use super::{Spool, SpoolInner, UNLINK_RETRY_INTERVAL};
 use crate::upload::UploadOrigin;
 
 /// Failure to write a file.
@@ -26,19 +26,27 @@ pub(super) async fn run(spool: Spool) {
     let clock = &shared.runtime.clock;
     loop {
         let is_last = token.is_cancelled();
-        let (due, next_due) = {
+        let (due, undeleted, next_due) = {
             let mut state = shared.state.lock();
             if is_last {
                 state.is_closed = true;
                 state.pending.close_all();
             }
             let due = state.pending.take_due(clock.monotonic(), &shared.config);
-            state.writing_bytes = due.as_ref().map(|file| file.bytes() as u64);
-            let next_due = state.pending.next_due(&shared.config);
-            (due, next_due)
+            state.writing_bytes = due.as_ref().map(|file| occupied_bytes(file.bytes() as u64));
+            let undeleted = match state.unlink_retry_at {
+                Some(at) if at <= clock.monotonic() => state.index.undeleted(),
+                _ => Vec::new(),
+            };
+            let next_due = state.pending.next_due(&shared.config).into_iter().chain(state.unlink_retry_at);
+            (due, undeleted, next_due.min())
         };
         if let Some(file) = due {
             write_file(shared, file).await;
+            continue;
+        }
+        if !undeleted.is_empty() && !is_last {
+            retry_unlinks(shared, undeleted).await;
             continue;
         }
         if is_last {
@@ -58,6 +66,24 @@ pub(super) async fn run(spool: Spool) {
             () = timer => {}
         }
     }
+}
+
+/// Unlinks files once more whose earlier unlinking failed.
+async fn retry_unlinks(shared: &Arc<SpoolInner>, undeleted: Vec<SpoolEntry>) {
+    let writer = Arc::clone(shared);
+    let retry = move || {
+        for entry in undeleted {
+            if writer.unlink(&entry.name) {
+                writer.state.lock().index.end_undeleted(entry.name.sequence);
+            }
+        }
+    };
+    // If the pool rejects the job, the next retry includes its files.
+    let _ = shared.runtime.compute.run(retry).await;
+    let next = shared.runtime.clock.monotonic().saturating_add(UNLINK_RETRY_INTERVAL);
+    let mut state = shared.state.lock();
+    state.unlink_retry_at = (!state.index.undeleted().is_empty()).then_some(next);
+    shared.files_changed.notify_one();
 }
 
 /// Writes a file, and then reports to the callers that their uploads are durable.
@@ -114,8 +140,10 @@ impl SpoolInner {
         Ok(())
     }
 
-    /// Writes a file. If the disk is full, scraped files replace the oldest scraped ones.
+    /// Writes a file. If the disk is full, scraped files replace the oldest scraped ones, of the same size at most.
     fn write_bytes(&self, name: &SpoolFileName, bytes: &[u8]) -> Result<(), WriteFailure> {
+        let size = occupied_bytes(bytes.len() as u64);
+        let mut evicted_bytes = 0;
         loop {
             let error = match self.disk.write(&name.to_string(), bytes) {
                 Ok(()) => return Ok(()),
@@ -124,7 +152,13 @@ impl SpoolInner {
             // The name may exist although the write failed. Its upload is reported as not stored.
             let _ = self.disk.remove(&name.to_string());
             let is_full = matches!(error, DiskError::Full { .. });
-            if is_full && name.origin == UploadOrigin::Scraped && self.evict_oldest() {
+            if is_full
+                && name.origin == UploadOrigin::Scraped
+                && evicted_bytes < size
+                && self.state.lock().index.evictable_bytes() >= size - evicted_bytes
+                && let Some(evicted) = self.evict_oldest()
+            {
+                evicted_bytes += evicted;
                 continue;
             }
             tracing::error!(server = self.server, file = %name, %error, "failed to write a spool file");
@@ -137,26 +171,34 @@ impl SpoolInner {
         }
     }
 
-    /// Evicts the oldest scraped files until a new scraped file fits. A received file evicts none.
+    /// Evicts the oldest scraped files until a new scraped file fits. A received file evicts none. If all scraped
+    /// files together are too small, for example because other programs fill the disk, none is evicted.
     fn make_space(&self, size: u64, origin: UploadOrigin) -> Result<(), WriteFailure> {
+        let size = occupied_bytes(size);
         loop {
-            let is_over_limit = self.state.lock().index.bytes().saturating_add(size) > self.max_bytes;
-            if !is_over_limit && !self.measure_disk(size) {
+            let disk_deficit = self.measure_disk(size);
+            let (spool_deficit, evictable) = {
+                let index = &self.state.lock().index;
+                let spool_deficit = index.bytes().saturating_add(size).saturating_sub(self.max_bytes);
+                (spool_deficit, index.evictable_bytes())
+            };
+            let deficit = disk_deficit.max(spool_deficit);
+            if deficit == 0 {
                 return Ok(());
             }
-            if origin == UploadOrigin::Received || !self.evict_oldest() {
+            let may_evict = origin == UploadOrigin::Scraped && evictable >= deficit;
+            if !may_evict || self.evict_oldest().is_none() {
                 return Err(WriteFailure { reason: DropReason::SpoolFull, status: self.full_status() });
             }
         }
     }
 
-    /// Evicts the oldest scraped file. Returns whether there was one.
-    fn evict_oldest(&self) -> bool {
-        let Some(evicted) = self.state.lock().index.evict_oldest() else { return false };
-        if let Err(error) = self.disk.remove(&evicted.name.to_string()) {
-            tracing::warn!(server = self.server, file = %evicted.name, %error, "failed to evict a spool file");
-        }
+    /// Evicts the oldest scraped file. Returns the bytes that it occupied, if there was one.
+    fn evict_oldest(&self) -> Option<u64> {
+        let evicted = self.state.lock().index.evict_oldest()?;
+        let is_unlinked = self.unlink(&evicted.name);
+        self.end_file(&evicted, is_unlinked);
         self.stats.record_dropped(DropReason::Evicted, evicted.name.profiles);
-        true
+        Some(occupied_bytes(evicted.bytes))
     }
 }
