@@ -45,7 +45,7 @@ pub use file_format::{SpoolFile, SpoolFileError, SpooledRequest};
 pub use file_index::{DeliveryQueue, SpoolEntry};
 use file_index::{FileIndex, occupied_bytes};
 use file_name::SpoolFileName;
-pub use folder::SpoolDisks;
+pub use folder::{SpoolDisks, report_abandoned_spools};
 use pending::{PendingFiles, StoreWaiter};
 use quarantine::Quarantine;
 use refused_folder::RefusedFolder;
@@ -261,6 +261,11 @@ impl Spool {
         }
     }
 
+    /// Returns whether the files are in memory and end with the process.
+    pub fn is_in_memory(&self) -> bool {
+        self.shared.is_in_memory
+    }
+
     /// Returns the counters of the server.
     pub fn stats(&self) -> &ServerStats {
         &self.shared.stats
@@ -353,6 +358,13 @@ impl Spool {
     /// Returns whether no file waits for delivery.
     pub fn is_idle(&self) -> bool {
         self.shared.state.lock().index.is_idle()
+    }
+
+    /// Returns whether nothing waits for delivery, and no upload is accepted any more.
+    pub fn is_drained(&self) -> bool {
+        let state = self.shared.state.lock();
+        let is_written = state.pending.len() == 0 && state.writing_bytes.is_none();
+        state.is_closed && is_written && state.index.is_idle()
     }
 
     /// Ends the delays of all files and tenants.

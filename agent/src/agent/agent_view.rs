@@ -80,6 +80,7 @@ impl RunningAgent {
             warnings.extend(job.targets.error.as_ref().map(ToString::to_string));
         }
         warnings.extend(self.senders.problems());
+        warnings.extend_from_slice(self.spools.warnings());
         warnings.extend(self.page_warnings());
         warnings
     }

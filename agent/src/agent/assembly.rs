@@ -24,7 +24,7 @@ use crate::operator::reload::ReloadStats;
 use crate::operator::{operator_router, self_profile_router};
 use crate::receive::{ProfileReceiver, ReceiverParams, receive_collector};
 use crate::scrape::{BodyBudgets, HttpProfileFetcher, Scraper, ScraperParams, scrape_collector};
-use crate::spool::{Spool, SpoolConfig, SpoolDisks};
+use crate::spool::{Spool, SpoolConfig, SpoolDisks, report_abandoned_spools};
 use crate::targets::TargetRegistry;
 use crate::wall_clock::{WallClockMonitor, wall_clock_collector};
 
@@ -225,7 +225,11 @@ async fn open_spools(deps: &AgentDeps, config: &AgentConfig) -> Result<SpoolSet,
     for server in &config.servers {
         deliveries.push(open_delivery(deps, config, server).await?);
     }
-    Ok(SpoolSet::new(deliveries))
+    let folder = config.spool.folder.clone();
+    let names: Vec<_> = config.servers.iter().map(|server| server.name.clone()).collect();
+    let searched = deps.compute.run(move || report_abandoned_spools(&folder, &names)).await;
+    let warnings = searched.map_err(|error| Status::from_error(&error))?;
+    Ok(SpoolSet::new(deliveries).with_warnings(warnings))
 }
 
 async fn open_delivery(

@@ -16,6 +16,7 @@ use crate::upload::{Upload, UploadOrigin, UploadSink};
 #[derive(Clone, Debug)]
 pub struct SpoolSet {
     servers: Arc<[Delivery]>,
+    warnings: Arc<[String]>,
 }
 
 /// Returns the collector of [`SPOOL_METRICS`] for all servers.
@@ -26,7 +27,18 @@ pub fn spool_collector(spools: SpoolSet) -> MetricCollector {
 impl SpoolSet {
     /// Creates the set of the given servers.
     pub fn new(servers: Vec<Delivery>) -> Self {
-        Self { servers: servers.into() }
+        Self { servers: servers.into(), warnings: Arc::default() }
+    }
+
+    /// Adds warnings about the folder of all spools.
+    #[must_use]
+    pub fn with_warnings(self, warnings: Vec<String>) -> Self {
+        Self { warnings: warnings.into(), ..self }
+    }
+
+    /// Returns the warnings about the folder of all spools.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Returns the counters and the states of all spools.
