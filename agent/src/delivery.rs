@@ -62,6 +62,10 @@ const RETRY_BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(1), Duratio
 const ACCESS_BACKOFF: Backoff = Backoff::constant(Duration::from_secs(60));
 /// Delays of a file whose method the server does not have, such as OTLP.
 const MISSING_METHOD_BACKOFF: Backoff = Backoff::doubling(Duration::from_secs(60), Duration::from_secs(900));
+/// Time that a stop waits for the delivery of a spool in memory, which ends with the process.
+const MEMORY_STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two attempts of all files during such a stop, because no later attempt may follow.
+const MEMORY_STOP_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum delay that a server may request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
@@ -97,6 +101,34 @@ struct InFlightFiles {
     probes: usize,
 }
 
+/// Stop of the delivery of a spool in memory. Times are monotonic.
+#[derive(Clone, Copy, Debug)]
+struct MemoryStop {
+    ends_at: Duration,
+    retry_at: Duration,
+}
+
+// === impl MemoryStop ===
+
+impl MemoryStop {
+    fn new(now: Duration) -> Self {
+        Self { ends_at: now.saturating_add(MEMORY_STOP_TIMEOUT), retry_at: now }
+    }
+
+    /// Returns whether all files are due now, and schedules the next time.
+    fn is_retry_due(&mut self, now: Duration) -> bool {
+        let is_due = self.retry_at <= now;
+        if is_due {
+            self.retry_at = now.saturating_add(MEMORY_STOP_RETRY_INTERVAL);
+        }
+        is_due
+    }
+
+    fn next_wake(&self) -> Duration {
+        self.ends_at.min(self.retry_at)
+    }
+}
+
 // === impl InFlightFiles ===
 
 impl InFlightFiles {
@@ -117,7 +149,8 @@ impl InFlightFiles {
 // === impl Delivery ===
 
 impl Delivery {
-    /// Starts the delivery of a spool. It ends with the task group, and unfinished files stay in the spool.
+    /// Starts the delivery of a spool. It ends with the task group, and unfinished files stay in the spool. That of
+    /// a spool in memory ends when the spool is empty, or after 10 s.
     ///
     /// # Errors
     ///
@@ -172,7 +205,17 @@ impl Delivery {
         let clock = self.shared.runtime.clock.clone();
         let mut deliveries = FuturesUnordered::new();
         let mut in_flight = InFlightFiles::default();
+        let mut memory_stop: Option<MemoryStop> = None;
         loop {
+            if let Some(stop) = &mut memory_stop {
+                let now = clock.monotonic();
+                if stop.ends_at <= now || self.shared.spool.is_drained() {
+                    return;
+                }
+                if stop.is_retry_due(now) {
+                    self.drain();
+                }
+            }
             while let Some((slot, entry)) = self.take_next(in_flight) {
                 *in_flight.count_mut(slot) += 1;
                 let delivery = self.clone();
@@ -181,7 +224,8 @@ impl Delivery {
                     slot
                 });
             }
-            let wake_at = self.next_wake();
+            let stop_wake = memory_stop.as_ref().map(MemoryStop::next_wake);
+            let wake_at = self.next_wake().into_iter().chain(stop_wake).min();
             let timer = async {
                 match wake_at {
                     Some(at) => clock.sleep(at.saturating_sub(clock.monotonic())).await,
@@ -190,7 +234,12 @@ impl Delivery {
             };
             tokio::select! {
                 biased;
-                () = token.cancelled() => return,
+                () = token.cancelled(), if memory_stop.is_none() => {
+                    if !self.shared.spool.is_in_memory() {
+                        return;
+                    }
+                    memory_stop = Some(MemoryStop::new(clock.monotonic()));
+                }
                 Some(slot) = deliveries.next(), if !deliveries.is_empty() => *in_flight.count_mut(slot) -= 1,
                 () = self.shared.spool.files_changed() => {}
                 () = timer => {}

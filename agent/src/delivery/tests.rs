@@ -347,6 +347,38 @@ async fn upload_that_no_spool_accepts_is_an_error_and_stored_nowhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stop_delivers_what_is_in_memory_within_a_limit() {
+    for (seconds, outage_seconds, delivered) in [(0, 0, 2), (3, 3, 2), (10, 60, 0)] {
+        let runtime = simulated_runtime(1);
+        let server = DedupServer::new(&runtime);
+        let spool = open_spool(SpoolDisks::in_memory(), SpoolConfig::default(), &runtime).await;
+        let delivery = server.deliver(&spool, &runtime);
+        server.state.lock().outage = Some(unavailable());
+        spool.store(scraped("app", 1)).await.unwrap();
+        runtime.clock.sleep(120 * SECOND).await;
+        let begin = runtime.clock.monotonic();
+        let recovery = async {
+            runtime.clock.sleep(outage_seconds * SECOND).await;
+            server.state.lock().outage = None;
+        };
+        let stop = async {
+            let unfinished = runtime.tasks.shutdown(12 * SECOND).await.unfinished;
+            (unfinished, runtime.clock.monotonic() - begin)
+        };
+        // The last upload is pending when the stop begins.
+        let storing = spool.store(scraped("app", 2));
+        let (stored, (unfinished, waited), ()) = futures::join!(storing, stop, recovery);
+        assert_eq!((stored, unfinished), (Ok(()), Vec::<String>::new()));
+        let expected = seconds * SECOND..=(seconds + 4) * SECOND;
+        assert!(expected.contains(&waited), "{waited:?} after an outage of {outage_seconds} s");
+        assert_eq!(
+            (server.stored_ids().len(), delivery.snapshot().sent_profiles),
+            (delivered, delivered as u64)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn export_whose_response_is_a_page_stays_in_the_spool() {
     let runtime = simulated_runtime(1);
     let server = DedupServer::new(&runtime);

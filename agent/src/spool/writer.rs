@@ -52,6 +52,8 @@ pub(super) async fn run(spool: Spool) {
         if is_last {
             // Callers that wait for the budget of pending bytes end as well.
             shared.pending_budget.close();
+            // The delivery may wait for the end of the writer.
+            shared.files_changed.notify_one();
             return;
         }
         let timer = async {
