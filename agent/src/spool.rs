@@ -367,6 +367,14 @@ impl Spool {
         state.is_closed && is_written && state.index.is_idle()
     }
 
+    /// Ends the delays of cumulative files, after the server has recovered. Those of other files end one by one, so
+    /// that the backlog does not arrive at once.
+    pub fn end_cumulative_delays(&self) {
+        let now = self.shared.runtime.clock.monotonic();
+        self.shared.state.lock().index.end_lane_delays(now);
+        self.shared.files_changed.notify_one();
+    }
+
     /// Ends the delays of all files and tenants.
     pub fn end_delays(&self) {
         let now = self.shared.runtime.clock.monotonic();

@@ -228,6 +228,7 @@ impl Delivery {
         let now = self.shared.runtime.clock.monotonic();
         if self.shared.health.lock().record_response(now) {
             tracing::info!(server = self.shared.spool.server(), "server accepts profiles");
+            self.shared.spool.end_cumulative_delays();
         }
     }
 

@@ -259,6 +259,11 @@ impl FileIndex {
     pub(super) fn end_delays(&mut self, now: Duration) {
         self.paused_tenants.clear();
         self.backlog.extend(std::mem::take(&mut self.delayed).into_iter().map(|(_, sequence)| sequence));
+        self.end_lane_delays(now);
+    }
+
+    /// Ends the delays of cumulative files.
+    pub(super) fn end_lane_delays(&mut self, now: Duration) {
         for lane in self.lanes.values_mut() {
             lane.not_before = lane.not_before.min(now);
         }
