@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::RequestSlot;
 
-/// Time between two probes with fresh files, and between two with cumulative ones. The bound of probes, times this, is the timeout of a request, so
-/// probes go on while earlier ones hang.
+/// Time between two probes with fresh files, and between two with cumulative ones. The bound of probes, times this, is
+/// the timeout of a request with a small body, so probes go on while earlier ones hang.
 const PROBE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// State of a server. Times are monotonic.
