@@ -21,8 +21,10 @@ const PROFILE_LINES: i64 = 30_000;
 const PROFILES: usize = 40;
 /// Size of the disk of a spool that is smaller than its limit.
 const SMALL_DISK_SIZE: &str = "6m";
-/// Log line of a write that the disk rejects.
-const FULL_DISK_LOG: &str = "failed to write a spool file";
+/// The same in bytes.
+const SMALL_DISK_BYTES: f64 = 6.0 * 1024.0 * 1024.0;
+/// Bytes of the spool.
+const SPOOL_BYTES_METRIC: &str = "athanor_agent_spool_bytes";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const DELIVERY_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -66,6 +68,7 @@ fn run(spool_disk: Option<String>) {
     let retries = Mutex::new(PushRetries::default());
     proxy.set_fault(NetworkFault::Partition);
     let mut acknowledged = BTreeMap::new();
+    let mut spooled_bytes = 0.0;
     thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let profiles = (0..PROFILES).map(|number| PushedProfile::large(number, &clock, PROFILE_LINES));
@@ -80,13 +83,13 @@ fn run(spool_disk: Option<String>) {
             assert!(clock.monotonic() - begun < DELIVERY_DEADLINE, "the spool is not full");
             thread::sleep(POLL_INTERVAL);
         }
+        spooled_bytes = agent.lock().metric(SPOOL_BYTES_METRIC);
         proxy.set_fault(NetworkFault::None);
         acknowledged = sending.join().unwrap();
     });
     assert!(retries.lock().too_many > 0, "the spool took everything");
     assert_eq!(retries.lock().server_errors, 0, "a full spool is a 429");
-    // Only the disk rejects a write. The limit of the spool is checked before.
-    assert_eq!(agent.lock().log_text().contains(FULL_DISK_LOG), is_disk_full);
+    assert_eq!(spooled_bytes <= SMALL_DISK_BYTES, is_disk_full, "{spooled_bytes} bytes in the spool");
     let contentions = target.freeze();
     let begun = clock.monotonic();
     loop {
