@@ -41,7 +41,7 @@ use sender_directory::POD_LOGS;
 pub async fn run_agent(file: Option<PathBuf>, environment: Environment) -> Result<(), Status> {
     let deps = AgentDeps::of_process()?;
     let mut signals = StopSignals::new()?;
-    let watch = ReloadWatch::new(file.as_deref(), deps.clock.clone()).await.map_err(no_handlers)?;
+    let watch = ReloadWatch::new(file.as_deref(), deps.clock.clone()).map_err(no_handlers)?;
     let in_force = read_config(file.as_deref(), &environment)?;
     let (agent, ports) = assemble(&deps, file, environment, in_force).await?;
     let stop = CancellationToken::new();

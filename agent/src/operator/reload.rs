@@ -8,8 +8,8 @@ use athanor_chassis::Clock;
 use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Interval of reading the file's metadata.
-const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of reading the file's metadata. An idle agent wakes up seldom.
+const CHECK_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Cause of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,12 +72,9 @@ impl ReloadWatch {
     /// # Errors
     ///
     /// The system refuses a handler of the signal.
-    pub async fn new(file: Option<&Path>, clock: Clock) -> io::Result<Self> {
+    pub fn new(file: Option<&Path>, clock: Clock) -> io::Result<Self> {
         let hangup = signal(SignalKind::hangup())?;
-        let known = match file {
-            Some(file) => read_version(file).await,
-            None => None,
-        };
+        let known = file.and_then(read_version);
         Ok(ReloadWatch { hangup, file: file.map(Path::to_owned), known, clock })
     }
 
@@ -89,14 +86,14 @@ impl ReloadWatch {
             tokio::select! {
                 Some(()) = self.hangup.recv() => {
                     if let Some(file) = &self.file {
-                        self.known = read_version(file).await;
+                        self.known = read_version(file);
                     }
                     return ReloadCause::Signal;
                 }
                 () = self.clock.sleep(CHECK_INTERVAL) => {}
             }
             let Some(file) = &self.file else { continue };
-            let version = read_version(file).await;
+            let version = read_version(file);
             if version.is_none() || version == self.known {
                 changed = None;
             } else if version == changed {
@@ -109,10 +106,11 @@ impl ReloadWatch {
     }
 }
 
-async fn read_version(file: &Path) -> Option<FileVersion> {
+/// Reads the metadata on the calling thread: it takes microseconds, and another thread would be a further wake-up.
+fn read_version(file: &Path) -> Option<FileVersion> {
     use std::os::unix::fs::MetadataExt;
 
-    let metadata = tokio::fs::metadata(file).await.ok()?;
+    let metadata = std::fs::metadata(file).ok()?;
     Some(FileVersion {
         modified: metadata.modified().ok(),
         bytes: metadata.len(),
@@ -159,18 +157,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("agent.yaml");
         std::fs::write(&file, "a").unwrap();
-        let mut watch = ReloadWatch::new(Some(&file), Clock::system()).await.unwrap();
+        let mut watch = ReloadWatch::new(Some(&file), Clock::system()).unwrap();
         let before = watch.known.clone();
-        assert_eq!(read_version(&file).await, before);
+        assert_eq!(read_version(&file), before);
         std::fs::write(&file, "ab").unwrap();
-        assert_ne!(read_version(&file).await, before);
+        assert_ne!(read_version(&file), before);
         assert_eq!(watch.next().await, ReloadCause::FileChange);
         let written = watch.known.clone();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(read_version(&file).await, None);
+        assert_eq!(read_version(&file), None);
         std::fs::write(folder.path().join("new"), "ab").unwrap();
         std::fs::rename(folder.path().join("new"), &file).unwrap();
-        assert_ne!(read_version(&file).await, written);
+        assert_ne!(read_version(&file), written);
     }
 
     #[test]

@@ -36,7 +36,8 @@ use process_usage::ProcessUsage;
 const PROFILE_BYTES: usize = 100_000;
 const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 const PUSHES_PER_SECOND: u32 = 500;
-const PUSH_CLIENTS: u32 = 20;
+/// Clients that push. Each waits for its response, so there are many more than requests wait at one time.
+const PUSH_CLIENTS: u32 = 100;
 
 fn argument(name: &str) -> Option<String> {
     let arguments: Vec<String> = std::env::args().collect();
