@@ -84,7 +84,7 @@ async fn spool_round(folder: &Path, uploads: &[Upload]) -> Round {
     for queue in [DeliveryQueue::Fresh, DeliveryQueue::Backlog] {
         while let Some(entry) = spool.take(queue) {
             let file = spool.read(&entry).await.unwrap().unwrap();
-            returned += file.requests.len();
+            returned += file.requests.iter().map(|request| request.profiles as usize).sum::<usize>();
             spool.acknowledge(&entry).await;
         }
     }
