@@ -95,7 +95,9 @@ fn run(spool_disk: Option<String>) {
     loop {
         let pushed = query_functions(proxy.address(), CPU_TYPE, "pushed");
         let counted = query_functions(proxy.address(), MUTEX_TYPE, "scraped");
-        if pushed == acknowledged && counted.get("contended") == Some(&(contentions as i64)) {
+        // A target that was not scraped yet has counted nothing.
+        let counted_contentions = counted.get("contended").copied().unwrap_or_default();
+        if pushed == acknowledged && counted_contentions == contentions as i64 {
             break;
         }
         assert!(
