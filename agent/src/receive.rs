@@ -17,7 +17,6 @@
 //! never combined. A request whose profiles belong to several tenants becomes one upload per tenant.
 
 mod failure;
-mod form_part;
 mod ingest;
 pub mod ingest_query;
 mod metrics;

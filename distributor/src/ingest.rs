@@ -6,7 +6,6 @@
 
 mod convert;
 mod folded_text;
-mod multipart;
 mod request;
 
 use athanor_chassis::{CpuActivity, ErrorCode, Status, TenantId, TenantLimits, Timestamp};
@@ -15,7 +14,6 @@ use athanor_profile::store_interface::upload::ProfileUpload;
 use bytes::Bytes;
 
 pub(crate) use convert::{recording_bounds, recording_way_out};
-pub use multipart::{FormError, FormPart, MultipartForm};
 pub use request::{IngestRequest, IngestRequestError};
 
 use crate::distributor::{Distributor, PushSummary, label_limits};

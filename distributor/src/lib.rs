@@ -39,9 +39,7 @@ mod stats;
 mod stored_profile;
 
 pub use distributor::{Distributor, DistributorConfig, DistributorDeps, PushSummary, ShardWriter};
-pub use ingest::{
-    FormError, FormPart, IngestError, IngestRequest, IngestRequestError, MultipartForm, convert_profiles,
-};
+pub use ingest::{IngestError, IngestRequest, IngestRequestError, convert_profiles};
 pub use otlp::{ExportSummary, OtlpEncoding};
 pub use push::{PushedProfile, PushedSeries};
 pub use stats::{DistributorStats, RefusalCounts, TenantCounts};

@@ -1,7 +1,7 @@
 //! Any bytes as a form: refused, or parts that are slices of the body, in their order.
 #![no_main]
 
-use athanor_distributor::MultipartForm;
+use athanor_profile::encoding::multipart::MultipartForm;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 

@@ -4,6 +4,7 @@
 //! * `codec`: numbers and texts, only for data that Athanor itself writes.
 //! * `varint`: the encoding of one number, for `codec` and Protobuf.
 //! * `hex`: hexadecimal texts of bytes and ids.
+//! * `multipart`: forms of `multipart/form-data`, in which SDKs send profiles.
 //! * `decimal`: exact decimal numbers.
 //! * `numbering`: numbering of a file's table entries in the order of first use.
 
@@ -11,5 +12,6 @@ pub mod codec;
 pub(crate) mod decimal;
 pub mod hash;
 pub mod hex;
+pub mod multipart;
 pub(crate) mod numbering;
 pub mod varint;

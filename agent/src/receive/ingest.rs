@@ -2,10 +2,10 @@
 
 use athanor_chassis::Timestamp;
 use athanor_profile::Labels;
+use athanor_profile::encoding::multipart::MultipartForm;
 use bytes::Bytes;
 
 use super::failure::ReceiveError;
-use super::form_part::find_form_part;
 use super::ingest_query::IngestQuery;
 use super::received_identity::{IdentitySource, OwnTime, own_time};
 use super::receiver_state::SenderContext;
@@ -64,8 +64,8 @@ fn needs_time(query: &IngestQuery, request: &IngestRequest) -> bool {
         Some("pprof") if !is_form => own_time(&request.body) == OwnTime::Absent,
         Some("trie" | "tree" | "lines" | "speedscope" | "flamebearer" | "perf" | "perf_script") => true,
         _ if is_form => {
-            let profile = find_form_part(&request.content_type, &request.body, "profile");
-            profile.is_some_and(|profile| own_time(profile) == OwnTime::Absent)
+            let profile = request.form_part("profile");
+            profile.is_some_and(|profile| own_time(&profile) == OwnTime::Absent)
         }
         _ => true,
     }
@@ -75,11 +75,11 @@ fn needs_time(query: &IngestQuery, request: &IngestRequest) -> bool {
 /// as cumulative.
 fn delivery_order(query: &IngestQuery, request: &IngestRequest) -> UploadOrder {
     let config = request.is_form().then(|| {
-        let part = find_form_part(&request.content_type, &request.body, "sample_type_config");
+        let part = request.form_part("sample_type_config");
         part.filter(|part| part.len() <= MAX_TYPE_CONFIG_BYTES)
     });
     match config.flatten() {
-        Some(config) if has_cumulative_type(config) => {
+        Some(config) if has_cumulative_type(&config) => {
             let mut labels: Labels = query.labels();
             labels.set("__name__", query.app());
             UploadOrder::Cumulative(labels.hash() as u64)
@@ -96,5 +96,10 @@ fn has_cumulative_type(config: &[u8]) -> bool {
 impl IngestRequest {
     fn is_form(&self) -> bool {
         self.content_type.contains("multipart/form-data")
+    }
+
+    /// Returns the content of a part. A form that cannot be read has none, and the server refuses it.
+    fn form_part(&self, name: &str) -> Option<Bytes> {
+        MultipartForm::parse(&self.content_type, &self.body).ok()?.get(name).cloned()
     }
 }

@@ -10,6 +10,7 @@ mod stack_formats;
 mod tests;
 
 use athanor_chassis::{ErrorCode, Status, TenantLimits};
+use athanor_profile::encoding::multipart::FormError;
 use athanor_profile::formats::flamebearer::FlamebearerError;
 use athanor_profile::formats::format::ProfileReadError;
 use athanor_profile::formats::jfr::{JfrError, JfrLimits};
@@ -23,7 +24,6 @@ use bytes::Bytes;
 
 use super::IngestError;
 use super::folded_text::FoldedTextError;
-use super::multipart::FormError;
 use super::request::{IngestFormat, IngestRequest};
 pub(crate) use jfr::{bounds as recording_bounds, way_out as recording_way_out};
 

@@ -2,6 +2,7 @@
 //! and another the labels that its events refer to by number.
 
 use athanor_chassis::TenantLimits;
+use athanor_profile::encoding::multipart::MultipartForm;
 use athanor_profile::formats::jfr::{
     self, CONSTANTS_LIMIT_NAME, FRAMES_LIMIT_NAME, JfrError, JfrLimits, JfrProfile as Profile,
     LINES_LIMIT_NAME, LabelsSnapshot, NAMES_LIMIT_NAME, READ_BYTES_LIMIT_NAME, RecordingInfo,
@@ -9,7 +10,6 @@ use athanor_profile::formats::jfr::{
 use athanor_profile::formats::pprof::{DecodeError, inflate, inflate_bytes};
 use bytes::Bytes;
 
-use super::super::multipart::MultipartForm;
 use super::super::request::IngestRequest;
 use super::{
     ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, conversion_refusal, labels,

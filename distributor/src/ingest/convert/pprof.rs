@@ -1,5 +1,6 @@
 //! pprof, alone or in a form. Its types give the metric, and the output of some SDKs needs repairs.
 
+use athanor_profile::encoding::multipart::MultipartForm;
 use athanor_profile::formats::pprof::{
     DecodeError, DecodeLimits as PprofLimits, Inflater, assign_function_ids, rename_functions, rename_types,
     sample_types, strip_time, time_nanos as stated_time,
@@ -8,7 +9,6 @@ use athanor_profile::labeling::metric_name::SampleTypeConfig;
 use athanor_profile::labeling::normalize::{DELTA_LABEL, is_in_1970};
 use bytes::Bytes;
 
-use super::super::multipart::MultipartForm;
 use super::super::request::IngestRequest;
 use super::{ClientDialect, ConvertError, ConvertLimits, ConvertedBody, ConvertedProfile, labels};
 
