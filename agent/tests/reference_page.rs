@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::Path;
 
 use athanor_agent::discovery::DISCOVERY_METRICS;
@@ -14,6 +13,7 @@ use athanor_agent::scrape::SCRAPE_METRICS;
 use athanor_agent::spool::SPOOL_METRICS;
 use athanor_agent::wall_clock::WALL_CLOCK_METRICS;
 use athanor_chassis::observability::metric_family::{MetricDescription, describe_metrics};
+use athanor_chassis::observability::metrics_page::describe_as_markdown;
 
 /// Page below the root of the repository.
 const PAGE_PATH: &str = "docs/reference/agent-metrics.md";
@@ -44,17 +44,7 @@ fn sections() -> Vec<(&'static str, Vec<MetricDescription>)> {
 }
 
 fn render_page() -> String {
-    let mut page = INTRODUCTION.to_owned();
-    for (component, metrics) in sections() {
-        write!(page, "\n## {component}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
-            .unwrap();
-        for MetricDescription { name, help, kind, labels } in metrics {
-            let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-            let labels = labels.join(", ");
-            writeln!(page, "| `{name}` | {} | {labels} | {help} |", kind.as_str()).unwrap();
-        }
-    }
-    page
+    INTRODUCTION.to_owned() + &describe_as_markdown(&sections())
 }
 
 #[test]

@@ -10,7 +10,7 @@ use athanor_chassis::requests::tenant_shares::TenantShares;
 use athanor_chassis::{ByteSize, CpuActivity, ErrorCode, ErrorCodeExt, Status, TenantId};
 use athanor_profile::formats::pprof::{DecodeError, gzip_fast, inflate};
 use axum::body::Body;
-use axum::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH};
 use axum::http::{HeaderMap, HeaderValue};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -38,6 +38,27 @@ pub enum ContentEncoding {
     Gzip,
     /// Body in zstd format.
     Zstd,
+}
+
+impl ContentEncoding {
+    /// Returns the encoding that the header `Content-Encoding` names. None means that the body is not encoded.
+    ///
+    /// # Errors
+    ///
+    /// The encoding is unknown.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, Status> {
+        match headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+            None | Some(b"" | b"identity") => Ok(None),
+            Some(b"gzip") => Ok(Some(Self::Gzip)),
+            Some(b"zstd") => Ok(Some(Self::Zstd)),
+            Some(other) => {
+                let other = String::from_utf8_lossy(other);
+                let message =
+                    format!("unknown compression {other:?}: supported encodings are gzip, zstd and identity");
+                Err(Status::new(ErrorCode::Invalid, message).with_reason("unsupported_encoding"))
+            }
+        }
+    }
 }
 
 /// Body in memory, with its memory reservation until drop.

@@ -38,4 +38,4 @@ pub use http::admin::socket::{ADMIN_SOCKET_FILE, read_admin_resource, send_admin
 pub use membership::cluster_handle::{ClusterHandle, MembershipView};
 pub use membership::join_error::ClusterJoinError;
 pub use node::{NodeDeps, NodeRoles, ServerNode, StartError, rebuild_catalog};
-pub use telemetry::metrics::{MetricsFormat, MetricsRegistry, RouteMetrics, describe_all_metrics};
+pub use telemetry::metrics::{MetricsRegistry, RouteMetrics, describe_all_metrics};

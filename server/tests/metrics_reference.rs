@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use athanor_chassis::observability::metrics_page::describe_as_markdown;
 use athanor_server::{MetricDescription, describe_all_metrics};
 
 /// Page below the root of the repository.
@@ -37,17 +37,7 @@ A node has the metrics of its roles. The label `tenant` is missing if the reques
 ";
 
 fn render_page() -> String {
-    let mut page = INTRODUCTION.to_owned();
-    for (component, metrics) in describe_all_metrics() {
-        write!(page, "\n## {component}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n")
-            .unwrap();
-        for MetricDescription { name, help, kind, labels } in metrics {
-            let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
-            let labels = labels.join(", ");
-            writeln!(page, "| `{name}` | {} | {labels} | {help} |", kind.as_str()).unwrap();
-        }
-    }
-    page
+    INTRODUCTION.to_owned() + &describe_as_markdown(&describe_all_metrics())
 }
 
 fn all_metrics() -> Vec<MetricDescription> {

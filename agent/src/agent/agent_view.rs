@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use athanor_chassis::{Clock, ErrorCode, Status};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +17,7 @@ use crate::delivery::SpoolSet;
 use crate::discovery::DiscoverySettings;
 use crate::operator::config_mask::mask_secrets;
 use crate::operator::explanation::{explain_groups, is_match, label_map};
-use crate::operator::metrics::{MetricsFormat, MetricsRegistry};
+use crate::operator::metrics::MetricsRegistry;
 use crate::operator::reload::ReloadStats;
 use crate::operator::views::{
     AgentView, ConfigStatusView, ConfigView, DroppedTargetView, ExplanationsView, KindView, StatusView,

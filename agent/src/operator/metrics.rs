@@ -6,21 +6,12 @@ use std::time::Duration;
 
 use athanor_chassis::observability::cpu_time::process_cpu_time;
 use athanor_chassis::observability::metric_family::{MetricCollector, MetricFamily, metric_collector};
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use athanor_chassis::observability::process::ProcessUsage;
 use parking_lot::RwLock;
-use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
 use super::reload::{ReloadSnapshot, ReloadStats};
-
-/// Text format of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricsFormat {
-    /// OpenMetrics 1.0.0.
-    OpenMetrics,
-    /// Text format of Prometheus, for clients that do not request OpenMetrics.
-    PrometheusText,
-}
 
 /// Registry of the metrics of all components.
 #[derive(Debug, Default)]
@@ -110,16 +101,6 @@ pub fn build_collector() -> MetricCollector {
     metric_collector(BUILD_METRICS, || Some(()))
 }
 
-impl MetricsFormat {
-    /// Value of the header `Content-Type` for the format.
-    pub const fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::PrometheusText => prometheus_text::CONTENT_TYPE,
-        }
-    }
-}
-
 impl MetricsRegistry {
     /// Adds the metrics of a component.
     pub fn register(&self, collector: MetricCollector) {
@@ -132,15 +113,6 @@ impl MetricsRegistry {
     ///
     /// A collector fails to encode a value.
     pub fn encode(&self, format: MetricsFormat) -> Result<String, fmt::Error> {
-        let registry = self.registry.read();
-        let mut page = String::with_capacity(16 << 10);
-        match format {
-            MetricsFormat::OpenMetrics => {
-                text::encode_registry(&mut page, &registry)?;
-                text::encode_eof(&mut page)?;
-            }
-            MetricsFormat::PrometheusText => prometheus_text::encode(&mut page, &registry)?,
-        }
-        Ok(page)
+        format.encode(&[&*self.registry.read()])
     }
 }

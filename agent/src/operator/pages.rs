@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use athanor_chassis::{ErrorCode, Status};
 use axum::Router;
 use axum::extract::{Query, State};
@@ -13,7 +14,6 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 
 use super::html::{Cell, HtmlPage};
-use super::metrics::MetricsFormat;
 use super::views::{AgentView, ConfigView, ExplanationsView, StatusView, TargetsView};
 
 type SharedView = Arc<dyn AgentView>;
@@ -70,10 +70,7 @@ async fn show_config(
 }
 
 async fn show_metrics(State(view): State<SharedView>, headers: HeaderMap) -> Response {
-    let format = match header_text(&headers, &ACCEPT).contains("application/openmetrics-text") {
-        true => MetricsFormat::OpenMetrics,
-        false => MetricsFormat::PrometheusText,
-    };
+    let format = MetricsFormat::from_accept([header_text(&headers, &ACCEPT)].into_iter());
     match view.metrics(format) {
         Ok(page) => ([(CONTENT_TYPE, format.content_type())], page).into_response(),
         Err(status) => refuse(&status),

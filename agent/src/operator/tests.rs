@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use athanor_chassis::Status;
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use tower_service::Service;
 
-use super::metrics::{MetricsFormat, MetricsRegistry, build_collector, reload_collector};
+use super::metrics::{MetricsRegistry, build_collector, reload_collector};
 use super::operator_router;
 use super::reload::ReloadStats;
 use super::views::{

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use athanor_chassis::Status;
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use serde::{Deserialize, Serialize};
-
-use super::metrics::MetricsFormat;
 
 /// State of an agent, as its pages show it.
 #[async_trait]

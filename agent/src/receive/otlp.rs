@@ -10,7 +10,7 @@ use athanor_http_server::encoding::{CallEncoding, UNARY_CONTENT_TYPES, json_erro
 use athanor_http_server::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 use athanor_profile::formats::otlp::from_json;
 use axum::body::Body;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 
@@ -75,7 +75,7 @@ pub(super) async fn export_over_http(state: Arc<ReceiverState>, request: Request
         Err(status) => return json_error(&status),
     };
     let stored = async {
-        let encoding = content_encoding(&parts.headers)?;
+        let encoding = ContentEncoding::from_headers(&parts.headers)?;
         let policy = export_policy();
         let mut held = state.door.read(&parts.headers, body, &policy).await?;
         if let Some(encoding) = encoding {
@@ -152,20 +152,6 @@ async fn store_export(
 /// Encodes an empty `ExportProfilesServiceResponse`: all profiles are accepted.
 fn empty_response(is_json: bool) -> Vec<u8> {
     if is_json { b"{}".to_vec() } else { Vec::new() }
-}
-
-fn content_encoding(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Status> {
-    match headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-        None | Some(b"" | b"identity") => Ok(None),
-        Some(b"gzip") => Ok(Some(ContentEncoding::Gzip)),
-        Some(b"zstd") => Ok(Some(ContentEncoding::Zstd)),
-        Some(other) => {
-            let other = String::from_utf8_lossy(other);
-            let message =
-                format!("unknown compression {other:?}: supported encodings are gzip, zstd and identity");
-            Err(Status::new(ErrorCode::Invalid, message))
-        }
-    }
 }
 
 /// Converts an exhausted status to unavailable, which exporters treat as temporary.

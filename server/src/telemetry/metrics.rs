@@ -12,6 +12,7 @@ use std::fmt;
 
 use athanor_chassis::observability::metric_family::{MetricCollector, MetricDescription, describe_metrics};
 use athanor_chassis::observability::metrics::{PROCESS_METRICS, RESULT_MEMORY_METRICS};
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use athanor_compactor::metrics::{COMPACTOR_METRICS, MAINTENANCE_METRICS, RETENTION_METRICS};
 use athanor_consensus::log::metrics::{WAL_DAMAGE_METRICS, WAL_METRICS};
 use athanor_distributor::Distributor;
@@ -22,22 +23,12 @@ use athanor_querier::metrics::QUERIER_METRICS;
 use athanor_store_gateway::metrics::STORE_GATEWAY_METRICS;
 use athanor_symbolizer::metrics::SYMBOLIZER_METRICS;
 use parking_lot::RwLock;
-use prometheus_client::encoding::{prometheus_text, text};
 use prometheus_client::registry::Registry;
 
 pub(crate) mod node;
 pub(crate) mod routes;
 
 pub use routes::{RouteMetrics, RouteRequestGuard};
-
-/// Text format of the metrics page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricsFormat {
-    /// OpenMetrics 1.0.0.
-    OpenMetrics,
-    /// Text format of Prometheus, for clients that do not request OpenMetrics.
-    PrometheusText,
-}
 
 /// Registry of the metrics of all components of a node.
 #[derive(Debug, Default)]
@@ -72,16 +63,6 @@ pub fn describe_all_metrics() -> Vec<(&'static str, Vec<MetricDescription>)> {
     ]
 }
 
-impl MetricsFormat {
-    /// Value of the header `Content-Type` for the format.
-    pub const fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::PrometheusText => prometheus_text::CONTENT_TYPE,
-        }
-    }
-}
-
 impl MetricsRegistry {
     /// Adds the metrics of a component.
     pub fn register(&self, collector: MetricCollector) {
@@ -103,18 +84,6 @@ impl MetricsRegistry {
             TenantNameDisplay::Shown => &registries.named_tenants,
             TenantNameDisplay::Hidden => &registries.summed_tenants,
         };
-        let mut page = String::with_capacity(32 << 10);
-        match format {
-            MetricsFormat::OpenMetrics => {
-                text::encode_registry(&mut page, &registries.all)?;
-                text::encode_registry(&mut page, tenants)?;
-                text::encode_eof(&mut page)?;
-            }
-            MetricsFormat::PrometheusText => {
-                prometheus_text::encode(&mut page, &registries.all)?;
-                prometheus_text::encode(&mut page, tenants)?;
-            }
-        }
-        Ok(page)
+        format.encode(&[&registries.all, tenants])
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use athanor_chassis::observability::metrics_page::MetricsFormat;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_distributor::metrics::TenantNameDisplay;
 use athanor_http_server::encoding::json_error;
@@ -12,7 +13,6 @@ use axum::http::{Request, Response};
 
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::lifecycle::readiness::Readiness;
-use crate::telemetry::metrics::MetricsFormat;
 
 /// `GET /ready`: returns 200 if the node is ready, else the reason.
 pub fn ready(hall: Arc<HttpState>, _: Request<Body>) -> HandlerFuture {
@@ -31,11 +31,7 @@ pub fn readiness(readiness: &Readiness) -> Response<Body> {
 /// tenant names.
 pub fn metrics(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let accepted = request.headers().get_all(ACCEPT).iter();
-    let accepts_open_metrics = accepted
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.contains("application/openmetrics-text"));
-    let format =
-        if accepts_open_metrics { MetricsFormat::OpenMetrics } else { MetricsFormat::PrometheusText };
+    let format = MetricsFormat::from_accept(accepted.filter_map(|value| value.to_str().ok()));
     let headers = request.headers().clone();
     let peer = request.extensions().get().copied();
     Box::pin(async move {

@@ -10,7 +10,7 @@ use athanor_http_server::encoding::{CallEncoding, UNARY_CONTENT_TYPES, json_erro
 use athanor_http_server::tenant_header;
 use athanor_http_server::unary::{ACCEPT_POST_HEADER, check_request, deadline};
 use axum::body::Body;
-use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 
@@ -48,7 +48,7 @@ pub fn profiles(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
             let door = hall.door.for_tenant(&tenant);
             let read = async {
                 distributor.check_rate(&tenant, announced_length(&parts.headers))?;
-                let packing = packing(&parts.headers)?;
+                let packing = ContentEncoding::from_headers(&parts.headers)?;
                 let mut held = door.read(&parts.headers, body, &admits).await?;
                 if let Some(packing) = packing {
                     door.decompress(&mut held, &admits, packing).await?;
@@ -90,20 +90,6 @@ fn kind(headers: &HeaderMap) -> Option<(&'static str, OtlpEncoding)> {
     let json =
         given.eq_ignore_ascii_case(JSON_CONTENT_TYPE).then_some((JSON_CONTENT_TYPE, OtlpEncoding::Json));
     protobuf.map(|known| (known, OtlpEncoding::Protobuf)).or(json)
-}
-
-fn packing(headers: &HeaderMap) -> Result<Option<ContentEncoding>, Status> {
-    match headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-        None | Some(b"" | b"identity") => Ok(None),
-        Some(b"gzip") => Ok(Some(ContentEncoding::Gzip)),
-        Some(b"zstd") => Ok(Some(ContentEncoding::Zstd)),
-        Some(other) => {
-            let other = String::from_utf8_lossy(other);
-            let message =
-                format!("unknown compression {other:?}: supported encodings are gzip, zstd and identity");
-            Err(Status::new(ErrorCode::Invalid, message).with_reason("unsupported_encoding"))
-        }
-    }
 }
 
 /// Encodes the message `google.rpc.Status`. Its code has no meaning over HTTP, where clients use the HTTP
