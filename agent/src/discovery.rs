@@ -53,7 +53,7 @@ pub struct TargetGroup {
     /// Labels of each target, with those of the group: `__address__`, `__meta_*` and others. Empty removes
     /// the source.
     pub targets: Vec<Labels>,
-    /// Whether others than the operator may have written the addresses.
+    /// True if others than the operator may have written the addresses.
     pub is_address_untrusted: bool,
 }
 
@@ -126,13 +126,13 @@ pub struct KubernetesDiscoverySettings {
     pub kubeconfig_file: Option<String>,
     /// Namespaces to watch. Empty means all, or the own one.
     pub namespaces: Vec<String>,
-    /// Whether the namespace of the agent is watched.
+    /// True if the namespace of the agent is watched.
     pub own_namespace: bool,
     /// Selectors by role.
     pub selectors: Vec<KubernetesSelector>,
-    /// Whether metadata of the node is attached to pods.
+    /// True if metadata of the node is attached to pods.
     pub attach_node_metadata: bool,
-    /// Whether metadata of the namespace is attached.
+    /// True if metadata of the namespace is attached.
     pub attach_namespace_metadata: bool,
     /// Settings of the HTTP client.
     pub http: HttpClientSettings,
@@ -158,7 +158,7 @@ pub struct DockerDiscoverySettings {
     pub port: u16,
     /// Host of containers in the network of the host.
     pub host_networking_host: String,
-    /// Whether only the first network of a container is a target.
+    /// True if only the first network of a container is a target.
     pub match_first_network: bool,
     /// Filters of the list of containers: names with their values.
     pub filters: Vec<(String, Vec<String>)>,

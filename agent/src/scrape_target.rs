@@ -50,7 +50,7 @@ pub struct HttpClientSettings {
     pub only_tls_version: Option<TlsVersion>,
     /// Headers of each request.
     pub headers: Vec<(String, Secret)>,
-    /// Whether HTTP/2 may be used.
+    /// True if HTTP/2 may be used.
     pub enable_http2: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct ProfileKind {
     pub params: Vec<(String, String)>,
     /// Duration that the target records. None for snapshots, which are taken at once.
     pub seconds: Option<u32>,
-    /// Whether the server computes differences of successive profiles.
+    /// True if the server computes differences of successive profiles.
     pub is_cumulative: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct ScrapeTarget {
     pub labels: Labels,
     /// Labels before relabeling.
     pub discovered: Labels,
-    /// Whether others than the operator may have written the address. Such a target must not be a loopback,
+    /// True if others than the operator may have written the address. Such a target must not be a loopback,
     /// link-local or metadata address.
     pub is_address_untrusted: bool,
 }

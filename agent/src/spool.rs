@@ -55,7 +55,7 @@ pub use volatile_disk::VolatileDisk;
 
 /// Time until files are unlinked once more after an error.
 const UNLINK_RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Shortest delay that a client is asked for if the spool is full.
+/// Shortest delay that a client must wait if the spool is full.
 const FULL_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Environment of a spool and its delivery.
@@ -130,7 +130,7 @@ struct SpoolState {
     next_sequence: u64,
     /// Bytes of the file that is being written.
     writing_bytes: Option<u64>,
-    /// Whether the last write found less free disk than must stay free.
+    /// True if the last write found less free disk than must stay free.
     is_disk_low: bool,
     /// Time at which files are unlinked that could not be unlinked. None without such files.
     unlink_retry_at: Option<Duration>,

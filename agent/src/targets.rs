@@ -75,7 +75,7 @@ pub enum DropReason {
     /// Its labels exceed a limit of relabeling.
     #[error("{0}")]
     Labels(#[from] RelabelLimitError),
-    /// It is invalid after relabeling.
+    /// Target is invalid after relabeling.
     #[error("{0}")]
     Invalid(#[from] InvalidTargetError),
     /// Its profile kinds are invalid.

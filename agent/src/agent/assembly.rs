@@ -39,7 +39,7 @@ const OPERATOR_MEMORY: ByteSize = ByteSize::mib(1);
 /// Bound port.
 pub(super) struct AgentPort {
     pub(super) name: &'static str,
-    /// What the port is for, as the start of a sentence.
+    /// Purpose of the port, as the start of a sentence.
     pub(super) purpose: &'static str,
     listener: HttpListener,
     routes: PortRoutes,

@@ -56,14 +56,14 @@ pub struct ReceiveSettings {
     pub tenant: TenantRules,
     /// Labels that are added to received profiles where they are absent.
     pub labels: Labels,
-    /// Whether the labels of the sending pod or container are added.
+    /// True if the labels of the sending pod or container are added.
     pub adds_sender_labels: bool,
 }
 
 /// Choice of the tenant of a received profile. The first rule that yields a tenant decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantRules {
-    /// Whether the tenant header of the client is used.
+    /// True if the tenant header of the client is used.
     pub allows_header: bool,
     /// Label whose value is the tenant.
     pub label: Option<String>,

@@ -17,7 +17,7 @@ pub struct Environment {
     pub tenant: Option<String>,
     /// `ATHANOR_TOKEN`: token of the `Authorization` header.
     pub token: Option<SecretString>,
-    /// Whether the process runs in a Kubernetes cluster.
+    /// True if the process runs in a Kubernetes cluster.
     pub is_in_cluster: bool,
     /// `NODE_NAME`: node of the cluster that the agent runs on.
     pub node_name: Option<String>,

@@ -90,7 +90,7 @@ pub struct JobConfig {
     pub target_limit: u64,
     /// Maximum dropped targets that are listed. 0 for no limit of its own.
     pub keep_dropped_targets: u64,
-    /// Whether annotations of pods choose the kinds, ports and paths.
+    /// True if annotations of pods choose the kinds, ports and paths.
     pub reads_annotations: bool,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::error::shorten;
 use super::reader::{ConfigReader, ConfigTable};
 
-/// Maximum seconds that a target may be asked to record.
+/// Maximum seconds that a target may record.
 const MAX_SECONDS: u64 = 3600;
 
 /// Settings of all kinds of a job.
@@ -21,13 +21,13 @@ pub struct ProfilingSettings {
 /// Settings of a profile kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindSettings {
-    /// Whether targets are scraped for the kind.
+    /// True if targets are scraped for the kind.
     pub enabled: bool,
     /// Path without the prefix.
     pub path: String,
     /// Parameters of the request, besides those of the job.
     pub params: BTreeMap<String, Vec<String>>,
-    /// Whether the target records for a duration.
+    /// True if the target records for a duration.
     pub is_delta: bool,
     /// Duration of the recording in seconds. None for the interval less one second.
     pub seconds: Option<u32>,

@@ -50,7 +50,7 @@ pub struct DeliveryRequest {
     pub route: UploadRoute,
     /// Body, compressed if `is_gzip`.
     pub body: Bytes,
-    /// Whether the body was compressed with gzip for the transfer.
+    /// True if the body was compressed with gzip for the transfer.
     pub is_gzip: bool,
 }
 

@@ -36,7 +36,7 @@ struct UnfinishedRequest {
     profiles: u32,
     /// Monotonic time at which the request began.
     began_at: Duration,
-    /// Whether the server does not have the method. It may have the methods of other requests.
+    /// True if the server does not have the method. It may have the methods of other requests.
     is_method_missing: bool,
 }
 

@@ -31,7 +31,7 @@ const MX_TARGET_LABEL: &str = "__meta_dns_mx_record_target";
 const NS_TARGET_LABEL: &str = "__meta_dns_ns_record_target";
 const MAX_PARALLEL_LOOKUPS: usize = 8;
 
-/// DNS servers that are asked.
+/// DNS servers that receive the queries.
 #[derive(Clone, Debug)]
 pub enum DnsServers {
     /// Servers and search list of a file like `/etc/resolv.conf`. It is read before each refresh.

@@ -45,7 +45,7 @@ pub(super) struct TargetOptions<'a> {
     pub(super) default_port: u16,
     /// Address of containers in the network of the host.
     pub(super) host_networking_host: &'a str,
-    /// Whether only the first network of a container is used.
+    /// True if only the first network of a container is used.
     pub(super) match_first_network: bool,
 }
 

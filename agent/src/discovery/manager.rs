@@ -62,7 +62,7 @@ struct ManagerState {
 struct Provider {
     settings: DiscoverySettings,
     groups: BTreeMap<String, TargetGroup>,
-    /// Whether the first update arrived.
+    /// True if the first update arrived.
     is_synced: bool,
     stop: CancellationToken,
 }

@@ -174,7 +174,7 @@ pub struct ConfigView {
 pub struct ExplanationsView {
     /// One trace for each matching target.
     pub targets: Vec<ExplanationView>,
-    /// Whether more targets match than are shown.
+    /// True if more targets match than are shown.
     pub is_truncated: bool,
 }
 

@@ -22,7 +22,7 @@ use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
 /// no snapshot overtakes an earlier one of another request.
 const SNAPSHOT_GROUPS: u64 = 64;
 const METRIC_NAME_LABEL: &str = "__name__";
-/// Metric names of profiles that a server may treat as cumulative without being told.
+/// Metric names of profiles that a server treats as cumulative unless a label says otherwise.
 const CUMULATIVE_METRICS: [&str; 3] = ["memory", "block", "mutex"];
 
 /// Series of a request that are one upload.

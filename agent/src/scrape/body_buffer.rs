@@ -79,7 +79,7 @@ impl BodyBuffer {
         &self.bytes[self.prefix..]
     }
 
-    /// Whether the body was rejected because the budget is used up.
+    /// Returns whether the body was rejected because the budget is used up.
     pub(super) fn is_out_of_memory(&self) -> bool {
         self.exceeded.is_some()
     }

@@ -11,7 +11,7 @@ use super::plan::KindSlot;
 pub(super) const NOT_FOUND_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Longest delay after bodies that exceed a limit.
 const MAX_TOO_LARGE_DELAY: Duration = Duration::from_secs(600);
-/// Part of the interval after which a busy target is asked once more: one in so many.
+/// Part of the interval after which a busy target is scraped once more: one in so many.
 const BUSY_RETRY_DIVISOR: u32 = 4;
 /// Number of scrapes after a timeout of which one has the full time limit. The others may only use the gap, so
 /// that a kind that hangs does not delay the other kinds of its target.
@@ -35,7 +35,7 @@ pub(super) struct KindTimer {
     due: Duration,
     /// Time of the next attempt, at or after `due`.
     next_attempt: Duration,
-    /// Whether this occurrence was tried and the target was busy.
+    /// True if this occurrence was tried and the target was busy.
     was_busy: bool,
     /// Number of scrapes since a timeout. None if the last one did not time out.
     since_timeout: Option<u32>,

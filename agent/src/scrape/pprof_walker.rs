@@ -54,7 +54,7 @@ pub struct PprofSummary {
     pub plain_bytes: u64,
     /// Time of the profile in Unix nanoseconds. 0 if it has none.
     pub time_nanos: i64,
-    /// Whether the body is compressed.
+    /// True if the body is compressed.
     pub is_gzip: bool,
 }
 

@@ -49,7 +49,7 @@ pub struct KindStatus {
     pub path: String,
     /// State.
     pub state: KindState,
-    /// Whether a scrape runs.
+    /// True if a scrape runs.
     pub is_running: bool,
     /// Start of the last scrape that ended.
     pub last_scrape: Option<Timestamp>,

@@ -27,9 +27,9 @@ pub struct SpoolConfig {
     pub close_received_after: Duration,
     /// Maximum bytes of uploads in memory that are not yet on disk. Further uploads wait. Example: `32MiB`.
     pub max_pending_bytes: ByteSize,
-    /// Maximum bytes of rejected profiles that are kept for inspection. Example: `64MiB`.
+    /// Maximum bytes of rejected profiles that stay for inspection. Example: `64MiB`.
     pub max_refused_bytes: ByteSize,
-    /// Maximum bytes of damaged files that are kept for inspection. Example: `64MiB`.
+    /// Maximum bytes of damaged files that stay for inspection. Example: `64MiB`.
     pub max_damaged_bytes: ByteSize,
 }
 

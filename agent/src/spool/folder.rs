@@ -20,7 +20,7 @@ pub struct SpoolDisks {
     pub files: Arc<dyn Disk>,
     /// Folder of the refused profiles.
     pub refused: Arc<dyn Disk>,
-    /// Whether both are in memory.
+    /// True if both are in memory.
     pub is_in_memory: bool,
 }
 

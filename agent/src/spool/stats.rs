@@ -47,7 +47,7 @@ pub struct ServerSnapshot {
     pub spool_files: u64,
     /// Age of the oldest spool file.
     pub oldest_file_age: Duration,
-    /// Whether the spool is in memory, because its folder is not writable.
+    /// True if the spool is in memory, because its folder is not writable.
     pub is_in_memory: bool,
     /// Profiles that the server acknowledged.
     pub sent_profiles: u64,

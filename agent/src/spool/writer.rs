@@ -167,7 +167,7 @@ impl SpoolInner {
             if is_full {
                 return Err(WriteFailure { reason: DropReason::SpoolFull, status: self.full_status() });
             }
-            // A client retries elsewhere or later.
+            // A client retries with another agent or later.
             let status = Status { code: ErrorCode::Unavailable, ..Status::from_error(&error) };
             return Err(WriteFailure { reason: DropReason::DiskError, status });
         }

@@ -19,7 +19,7 @@ pub(super) const META_LABEL_PREFIX: &str = "__meta_";
 /// Prefix of labels that are not part of a profile.
 const INTERNAL_LABEL_PREFIX: &str = "__";
 
-/// What labels say about a target after relabeling.
+/// Settings of a target that its labels contain after relabeling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TargetLabels {
     /// `http` or `https`.

@@ -29,7 +29,7 @@ pub struct JobState {
     pub job: Arc<JobConfig>,
     /// Targets in force.
     pub targets: Arc<JobTargets>,
-    /// Whether mechanisms have yet to send their first update.
+    /// True if mechanisms have yet to send their first update.
     pub is_pending: bool,
 }
 
@@ -45,7 +45,7 @@ struct RegisteredJob {
     groups: BTreeMap<(usize, String), GroupTargets>,
     /// Number of dropped targets that all groups list.
     listed_dropped: usize,
-    /// Whether a mechanism has sent an update, by its index.
+    /// True if a mechanism has sent an update, by its index.
     has_updated: Vec<bool>,
     targets: Arc<JobTargets>,
 }

@@ -197,7 +197,7 @@ pub(crate) fn resource(plural: &str) -> (&'static str, &'static str) {
     (kind, api_version)
 }
 
-/// Whether the API has the resource.
+/// Returns whether the API has the resource.
 pub(crate) fn is_resource(plural: &str, api_version: &str) -> bool {
     RESOURCES.iter().any(|(known, _, version)| *known == plural && *version == api_version)
 }

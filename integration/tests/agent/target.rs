@@ -42,7 +42,7 @@ struct TargetState {
     profiles: Mutex<BTreeMap<u64, ServedProfile>>,
     next: AtomicU64,
     contentions: Mutex<ContentionCount>,
-    /// Whether profiles of contentions have a time. Otherwise the agent gives them the time of the scrape.
+    /// True if profiles of contentions have a time. Otherwise the agent gives them the time of the scrape.
     has_mutex_times: bool,
     stopped: AtomicBool,
 }

@@ -31,14 +31,15 @@ impl DnsStandIn {
         let address = socket.local_addr().unwrap();
         let zone: Zone = Arc::new(Mutex::new(zone));
         let questions: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (served, asked) = (Arc::clone(&zone), Arc::clone(&questions));
+        let served = Arc::clone(&zone);
+        let received = Arc::clone(&questions);
         let tasks = TaskGroup::new(Clock::system(), 1);
         let serve = async move {
             let mut buffer = [0; 2048];
             loop {
                 let (length, peer) = socket.recv_from(&mut buffer).await.unwrap();
                 let request = Message::from_vec(&buffer[..length]).unwrap();
-                asked.lock().push(request.queries[0].name().to_string());
+                received.lock().push(request.queries[0].name().to_string());
                 let response = respond(&request, &served.lock());
                 socket.send_to(&response.to_vec().unwrap(), peer).await.unwrap();
             }

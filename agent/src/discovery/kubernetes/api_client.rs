@@ -211,18 +211,18 @@ impl ApiError {
         }
     }
 
-    /// Whether the API denies access.
+    /// Returns whether the API denies access.
     pub(super) fn is_denied(&self) -> bool {
         matches!(self, Self::Status { status, .. } if status.code == 403)
     }
 
-    /// Whether the version of a watch, or of a list with several pages, is too old.
+    /// Returns whether the version of a watch, or of a list with several pages, is too old.
     pub(super) fn is_version_expired(&self) -> bool {
         matches!(self, Self::Status { status, .. } if is_expired(status))
     }
 }
 
-/// Whether a version is too old.
+/// Returns whether a version is too old.
 pub(super) fn is_expired(status: &ApiStatus) -> bool {
     status.code == 410 || status.reason == "Expired" || status.reason == "Gone"
 }

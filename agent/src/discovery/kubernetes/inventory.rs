@@ -162,7 +162,7 @@ impl Inventory {
         references
     }
 
-    /// Whether objects of the resource are watched beside those of the role.
+    /// Returns whether objects of the resource are watched beside those of the role.
     fn watches(&self, resource: Resource) -> bool {
         match resource {
             Resource::Nodes => self.known.attached.node,

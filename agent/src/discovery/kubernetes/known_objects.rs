@@ -19,7 +19,7 @@ pub(super) struct KnownObjects {
 }
 
 impl KnownObjects {
-    /// Whether the labels of nodes are attached.
+    /// Returns whether the labels of nodes are attached.
     pub(super) fn attaches_node(&self) -> bool {
         self.attached.node
     }

@@ -378,7 +378,7 @@ impl Resource {
         }
     }
 
-    /// Whether objects of the resource belong to a namespace.
+    /// Returns whether objects of the resource belong to a namespace.
     pub fn is_namespaced(self) -> bool {
         !matches!(self, Self::Nodes | Self::Namespaces)
     }

@@ -88,7 +88,7 @@ fn parse_pod_folder(name: &str) -> Option<LoggedPod> {
     })
 }
 
-/// Whether Kubernetes allows the name. Names of pods may contain dots.
+/// Returns whether Kubernetes allows the name. Names of pods may contain dots.
 fn is_dns_name(name: &str, has_dots: bool) -> bool {
     let is_allowed = |byte: u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || (has_dots && byte == b'.')

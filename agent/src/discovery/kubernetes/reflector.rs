@@ -230,7 +230,7 @@ impl Reflector {
 }
 
 impl ReflectorError {
-    /// Whether a watch cannot continue after the last event.
+    /// Returns whether a watch cannot continue after the last event.
     fn needs_list(&self) -> bool {
         match self {
             Self::Api(error) => error.is_version_expired(),
@@ -239,7 +239,7 @@ impl ReflectorError {
         }
     }
 
-    /// Whether the failure is part of normal operation.
+    /// Returns whether the failure is part of normal operation.
     fn is_routine(&self) -> bool {
         match self {
             Self::Api(error) => error.is_version_expired(),

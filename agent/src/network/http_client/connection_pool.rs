@@ -54,7 +54,7 @@ impl PoolKey {
         Ok(Self { is_tls, host: bare.to_owned(), authority })
     }
 
-    /// Whether connections use TLS.
+    /// Returns whether connections use TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.is_tls
     }

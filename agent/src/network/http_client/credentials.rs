@@ -43,7 +43,7 @@ pub(super) fn url_header(user_info: &str) -> Result<HeaderValue, HttpClientError
     secret_header(&SecretString::new(format!("Basic {}", BASE64_STANDARD.encode(pair))))
 }
 
-/// Decodes `%xx`. Other text is kept.
+/// Decodes `%xx`. Other text stays unchanged.
 fn percent_decode(text: &str) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -16,11 +16,11 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) struct Reply {
     /// Bytes of the response, head included.
     pub(crate) bytes: Vec<u8>,
-    /// What happens after the bytes.
+    /// Next step after the bytes.
     pub(crate) end: ReplyEnd,
 }
 
-/// What a server does after a reply.
+/// Reaction of a server after a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReplyEnd {
     /// Waits for the next request.

@@ -34,7 +34,7 @@ struct BuiltConfig {
 pub(super) struct LoadedConfig {
     /// Configuration.
     pub(super) config: Arc<ClientConfig>,
-    /// Whether the configuration differs from that of the request before.
+    /// True if the configuration differs from that of the request before.
     pub(super) is_new: bool,
 }
 

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 
-/// Sink that stores an upload when it is told to.
+/// Sink that stores an upload after a signal of the test.
 #[derive(Default)]
 struct SlowSink {
     started: Notify,
