@@ -1,0 +1,371 @@
+//! The sampler: one value that its owner polls and that returns windows.
+//!
+//! ```text
+//!  poll_fd readable ─► handle_events:  frames, process events, requests ─► mappings and rows into maps
+//!  end of a window  ─► close_window:   switch sides ─► counts + frames + facts + names ─► SampleWindow
+//! ```
+//!
+//! * [`object_files`]: files by number. [`loaded_processes`]: processes in the maps. [`row_pages`]: rows in the
+//!   maps. [`requests`]: what the BPF program asks for.
+//! * [`window_builder`], [`naming`]: the result. [`rate_governor`], [`cost`]: bounds of the own cost.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use athanor_chassis::{ByteSize, Clock, Random, Timestamp};
+
+use crate::kernel::{KernelConfig, KernelError, KernelSampler, SideSampling};
+use crate::layout::{StackCount, StackKey};
+use crate::processes::{ProcessRequest, ProcessTable, ProcessTableConfig};
+use crate::symbols::{KernelSymbolFile, Symbolizer};
+use crate::window::SampleWindow;
+
+use self::cost::CostMeter;
+use self::loaded_processes::LoadedProcesses;
+use self::object_files::ObjectFiles;
+use self::rate_governor::RateGovernor;
+use self::row_pages::RowPages;
+use self::window_builder::{PendingFrames, WindowStacks};
+
+mod cost;
+mod loaded_processes;
+mod naming;
+mod object_files;
+mod rate_governor;
+mod requests;
+mod row_pages;
+mod window_builder;
+
+/// Share of the memory for unwind rows, for names, and for maps of processes and counts, as divisors.
+const ROWS_DIVISOR: u64 = 2;
+const NAMES_DIVISOR: u64 = 4;
+const PREFIXES_DIVISOR: u64 = 8;
+/// Bytes of one prefix of a mapping in the kernel.
+const BYTES_PER_PREFIX: u64 = 128;
+/// Bytes of one counted stack with its frames, in the kernel and in user space.
+const BYTES_PER_STACK: u64 = 512;
+/// Maximum number of pages of rows.
+const MAX_PAGES: u32 = 16_384;
+/// Maximum number of processes.
+const MAX_PROCESSES: usize = 16_384;
+
+/// Settings of a sampler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplerConfig {
+    /// Samples per second and CPU, 1 to 997.
+    pub frequency_hz: u32,
+    /// Process to sample. None samples the host.
+    pub process: Option<u32>,
+    /// Count stacks by thread name.
+    pub thread_names: bool,
+    /// Look up names of functions.
+    pub symbolize: bool,
+    /// Bound of maps, rows, tables and names.
+    pub max_memory: ByteSize,
+    /// Bound of its own share of all CPUs, in percent.
+    pub max_cpu_percent: f64,
+    /// Names of environment variables that become facts.
+    pub environment_variables: Vec<String>,
+    /// Folder of proc, `/proc`.
+    pub proc_folder: PathBuf,
+    /// Sampling pauses while this file exists.
+    pub kill_switch_file: Option<PathBuf>,
+}
+
+/// Counters of a sampler. All counters only grow.
+#[derive(Clone, Debug, Default)]
+pub struct SamplerStats {
+    /// Samples taken by the BPF program.
+    pub samples_taken: u64,
+    /// Samples in windows.
+    pub samples_delivered: u64,
+    /// Lost samples by reason, in the order of `LostReason::ALL`.
+    pub samples_lost: [u64; 3],
+    /// Delivered samples by the end of their stack, in the order of `StackEnd::ALL`.
+    pub samples_by_end: [u64; 11],
+    /// Samples left out by probability.
+    pub samples_thinned: u64,
+    /// Pages of rows in the maps.
+    pub pages: u64,
+    /// Rows in the maps.
+    pub rows: u64,
+    /// Evicted pages.
+    pub pages_evicted: u64,
+    /// Evicted processes.
+    pub processes_evicted: u64,
+    /// Evicted tables of names.
+    pub names_evicted: u64,
+    /// Bytes of BPF maps and rings.
+    pub map_bytes: u64,
+    /// Bytes of tables in user space.
+    pub table_bytes: u64,
+    /// Processes whose mappings are loaded.
+    pub processes: u64,
+    /// Lost records of perf events.
+    pub events_lost: u64,
+    /// CPU time of the BPF programs.
+    pub program_nanos: u64,
+    /// CPU time of user space.
+    pub user_nanos: u64,
+    /// Own share of all CPUs in the last window, in percent.
+    pub cpu_percent: f64,
+    /// Sampling rate in force, per second and CPU.
+    pub rate_hz: f64,
+}
+
+/// Failure of the sampler.
+#[derive(Debug, thiserror::Error)]
+pub enum SamplerError {
+    /// The kernel refused. The message tells the cause and the way out.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// The folder of proc cannot be read.
+    #[error("cannot read {}: {source}; mount proc there", path.display())]
+    Proc {
+        /// Folder.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+}
+
+/// Running sampler. Drop ends it: nothing stays in the kernel.
+pub struct Sampler {
+    config: SamplerConfig,
+    clock: Clock,
+    kernel: KernelSampler,
+    processes: ProcessTable,
+    loaded: LoadedProcesses,
+    /// Loaded processes whose mappings changed.
+    changed: BTreeMap<u32, ProcessRequest>,
+    files: ObjectFiles,
+    pages: RowPages,
+    symbolizer: Symbolizer,
+    kernel_symbols: Option<KernelSymbolFile>,
+    pending: PendingFrames,
+    governor: RateGovernor,
+    cost: CostMeter,
+    window_start: WindowStart,
+    is_stopped: bool,
+    processes_evicted: u64,
+    events_lost: u64,
+    has_reported_kallsyms: bool,
+    stats: Arc<SamplerStats>,
+}
+
+/// Start of a window.
+#[derive(Clone, Copy, Debug)]
+struct WindowStart {
+    wall: Timestamp,
+    monotonic: Duration,
+}
+
+impl WindowStart {
+    fn now(clock: &Clock) -> Self {
+        Self { wall: clock.wall(), monotonic: clock.monotonic() }
+    }
+}
+
+impl Sampler {
+    /// Loads and attaches the programs. Blocks for up to seconds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the kernel refuses, with what is missing.
+    pub fn start(config: SamplerConfig, clock: Clock, random: Random) -> Result<Self, SamplerError> {
+        let proc_error = |source| SamplerError::Proc { path: config.proc_folder.clone(), source };
+        let table = ProcessTableConfig {
+            proc_folder: config.proc_folder.clone(),
+            max_processes: MAX_PROCESSES,
+            environment_variables: config.environment_variables.clone(),
+        };
+        let processes = ProcessTable::new(table, clock.clone()).map_err(proc_error)?;
+        let mut kernel = KernelSampler::load(&kernel_config(&config), random)?;
+        kernel.attach()?;
+        let memory = config.max_memory.get();
+        let mut sampler = Self {
+            kernel,
+            processes,
+            loaded: LoadedProcesses::default(),
+            changed: BTreeMap::new(),
+            files: ObjectFiles::new(),
+            pages: RowPages::new(memory / ROWS_DIVISOR, MAX_PAGES as usize),
+            symbolizer: Symbolizer::new((memory / NAMES_DIVISOR) as usize),
+            kernel_symbols: KernelSymbolFile::open(&config.proc_folder).ok(),
+            pending: PendingFrames::default(),
+            governor: RateGovernor::new(config.frequency_hz, config.max_cpu_percent),
+            cost: CostMeter::new(),
+            window_start: WindowStart::now(&clock),
+            is_stopped: false,
+            processes_evicted: 0,
+            events_lost: 0,
+            has_reported_kallsyms: false,
+            stats: Arc::default(),
+            config,
+            clock,
+        };
+        sampler.refresh_stats();
+        Ok(sampler)
+    }
+
+    /// Takes kallsyms that was opened with more privileges than the process has now.
+    pub fn set_kernel_symbols(&mut self, file: KernelSymbolFile) {
+        self.kernel_symbols = Some(file);
+    }
+
+    /// Returns the descriptor that is readable while requests wait or a ring is half full.
+    pub fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.kernel.poll_fd()
+    }
+
+    /// Handles requests and drains rings. The owner calls it at most 10 times per second.
+    pub fn handle_events(&mut self) {
+        let started = self.cost.begin();
+        self.drain_rings();
+        self.handle_requests();
+        self.cost.end(started);
+    }
+
+    fn drain_rings(&mut self) {
+        self.kernel.wait_for_wakeup(Duration::ZERO);
+        let pending = &mut self.pending;
+        self.kernel.drain_stacks(|record, frames| pending.insert(record, frames));
+        self.drain_process_events();
+    }
+
+    /// Ends the window and begins the next one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a map cannot be read.
+    pub fn close_window(&mut self) -> Result<SampleWindow, SamplerError> {
+        let started = self.cost.begin();
+        self.drain_rings();
+        let rate = self.governor.rate();
+        let period_nanos = self.kernel.period_nanos();
+        let window = self.kernel.switch_window(SideSampling::with_probability(rate.probability))?;
+        let window_start = std::mem::replace(&mut self.window_start, WindowStart::now(&self.clock));
+        let duration = self.window_start.monotonic.saturating_sub(window_start.monotonic);
+        let mut counts: Vec<(StackKey, StackCount)> = Vec::new();
+        self.kernel.drain_counts(window, |key, count| counts.push((*key, *count)))?;
+        self.drain_rings();
+        let stacks = WindowStacks::collect(window, counts, &mut self.pending);
+        let result = self.build_window(stacks, window_start, duration, period_nanos);
+        self.end_process_window()?;
+        self.cost.end(started);
+        self.adapt_rate(duration)?;
+        self.refresh_stats();
+        Ok(result)
+    }
+
+    /// Applies the kill switch, the rate of the next window, and changes of the online CPUs.
+    fn adapt_rate(&mut self, duration: Duration) -> Result<(), SamplerError> {
+        let program_nanos = self.kernel.cpu_states().iter().map(|cpu| cpu.run_nanos).sum();
+        let percent = self.cost.end_window(program_nanos, duration, self.kernel.sampled_cpus().len());
+        let is_killed = self.config.kill_switch_file.as_ref().is_some_and(|file| file.exists());
+        if is_killed != self.is_stopped {
+            self.is_stopped = is_killed;
+            let path = self.config.kill_switch_file.as_ref().map(|file| file.display().to_string());
+            tracing::info!(is_stopped = is_killed, path, "sampler follows its kill switch");
+            self.kernel.set_stopped(is_killed);
+            if is_killed {
+                self.kernel.detach();
+            }
+        }
+        if self.is_stopped {
+            return Ok(());
+        }
+        let before = self.governor.rate();
+        let next = self.governor.next_rate(percent, duration);
+        if next != before {
+            tracing::info!(
+                rate_hz = next.hz(),
+                previous_hz = before.hz(),
+                cpu_percent = percent,
+                max_cpu_percent = self.config.max_cpu_percent,
+                "changed the sampling rate"
+            );
+        }
+        if next.frequency_hz == before.frequency_hz {
+            self.kernel.update_cpus()?;
+        } else {
+            self.kernel.set_frequency(next.frequency_hz)?;
+        }
+        Ok(())
+    }
+
+    /// Blocks for this long and handles events.
+    pub fn run_for(&mut self, time: Duration) {
+        const MIN_PAUSE: Duration = Duration::from_millis(100);
+        let end = self.clock.monotonic() + time;
+        loop {
+            let now = self.clock.monotonic();
+            if now >= end {
+                return;
+            }
+            if self.kernel.wait_for_wakeup(end - now) {
+                self.handle_events();
+                // Requests that arrive meanwhile are handled together.
+                let pause = MIN_PAUSE.min(end.saturating_sub(self.clock.monotonic()));
+                std::thread::sleep(pause);
+            }
+        }
+    }
+
+    /// Returns the counters.
+    pub fn stats(&self) -> Arc<SamplerStats> {
+        Arc::clone(&self.stats)
+    }
+
+    fn refresh_stats(&mut self) {
+        let mut stats = SamplerStats::default();
+        for cpu in self.kernel.cpu_states() {
+            stats.samples_taken += cpu.taken;
+            stats.samples_delivered += cpu.delivered;
+            stats.samples_thinned += cpu.thinned;
+            stats.program_nanos += cpu.run_nanos;
+            let lost = stats.samples_lost.iter_mut().zip(cpu.lost);
+            lost.for_each(|(sum, count)| *sum += count);
+            let ends = stats.samples_by_end.iter_mut().zip(cpu.ends);
+            ends.for_each(|(sum, count)| *sum += count);
+        }
+        let cache = self.pages.cache();
+        stats.pages = cache.page_count() as u64;
+        stats.rows = cache.arena().used_rows();
+        stats.pages_evicted = cache.evicted_pages();
+        stats.processes_evicted = self.processes_evicted;
+        stats.names_evicted = self.symbolizer.evictions();
+        stats.map_bytes = self.kernel.map_bytes();
+        let names = self.symbolizer.memory() + self.pending.memory();
+        stats.table_bytes = self.files.memory() + self.loaded.memory() + names as u64;
+        stats.processes = self.loaded.len() as u64;
+        stats.events_lost = self.events_lost;
+        stats.user_nanos = self.cost.user_nanos();
+        stats.cpu_percent = self.cost.last_percent();
+        stats.rate_hz = if self.is_stopped { 0.0 } else { self.governor.rate().hz() };
+        self.stats = Arc::new(stats);
+    }
+}
+
+/// Returns the sizes of the kernel side for a memory bound.
+fn kernel_config(config: &SamplerConfig) -> KernelConfig {
+    const MIN_PREFIXES: u64 = 4096;
+    const MIN_STACKS: u64 = 1024;
+    const MAX_STACKS: u64 = 16_384;
+    let memory = config.max_memory.get();
+    let prefixes = (memory / PREFIXES_DIVISOR / BYTES_PER_PREFIX).clamp(MIN_PREFIXES, 1 << 20);
+    let stacks = (memory / PREFIXES_DIVISOR / BYTES_PER_STACK).clamp(MIN_STACKS, MAX_STACKS);
+    KernelConfig {
+        frequency_hz: config.frequency_hz,
+        process: config.process,
+        thread_names: config.thread_names,
+        max_stacks: stacks as u32,
+        max_pages: MAX_PAGES,
+        max_processes: MAX_PROCESSES as u32,
+        max_mappings: prefixes as u32,
+        ..KernelConfig::default()
+    }
+}

@@ -1,0 +1,164 @@
+//! Facts, files and names of a window.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::frame::{FileId, FrameCode, PackedFrame};
+use crate::layout::{FRAME_FILE_ADDRESS_MASK, FRAME_FILE_BIT, FRAME_FILE_SHIFT, FRAME_POINTER_BIT};
+use crate::processes::{MappingKind, ProcessRequest};
+use crate::window::{CountedStack, FrameName, SampleWindow, SampledFile, SampledProcess};
+
+use super::window_builder::WindowStacks;
+use super::{Sampler, SamplerError, WindowStart};
+
+/// Folder with the symbols that were stripped from packages.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+impl Sampler {
+    /// Makes the result of a window.
+    pub(super) fn build_window(
+        &mut self,
+        stacks: WindowStacks,
+        start: WindowStart,
+        duration: Duration,
+        period_nanos: u64,
+    ) -> SampleWindow {
+        let window = self.kernel.window();
+        let mut counted = stacks.stacks;
+        for stack in &mut counted {
+            if let Some(process) = stacks.processes.get(stack.process as usize) {
+                let request = ProcessRequest::from_stack(process);
+                self.loaded.touch(&request, window);
+                self.resolve_frames(stack, &request, window);
+            }
+        }
+        let facts = stacks.processes.iter().map(|key| SampledProcess { facts: self.processes.facts(key) });
+        let processes = facts.collect();
+        let names = if self.config.symbolize { self.find_names(&counted) } else { HashMap::new() };
+        SampleWindow {
+            started_at: start.wall,
+            duration,
+            period_nanos,
+            processes,
+            files: self.sampled_files(&counted, window),
+            stacks: counted,
+            names,
+        }
+    }
+
+    /// Replaces addresses of a process by addresses in files, as far as its mappings are known now.
+    fn resolve_frames(&mut self, stack: &mut CountedStack, request: &ProcessRequest, window: u64) {
+        let is_other = |frame: &PackedFrame| matches!(frame.code(), FrameCode::Other(_));
+        if !stack.frames.iter().any(is_other) {
+            return;
+        }
+        let resolved = stack.frames.iter().map(|frame| match frame.code() {
+            FrameCode::Other(address) => {
+                let found = self.resolve_address(address, request, window);
+                found.map_or(*frame, |(file, address)| {
+                    let mark = frame.0 & FRAME_POINTER_BIT;
+                    PackedFrame(FRAME_FILE_BIT | mark | u64::from(file.0) << FRAME_FILE_SHIFT | address)
+                })
+            }
+            _ => *frame,
+        });
+        stack.frames = resolved.collect::<Vec<_>>().into();
+    }
+
+    fn resolve_address(
+        &mut self,
+        address: u64,
+        request: &ProcessRequest,
+        window: u64,
+    ) -> Option<(FileId, u64)> {
+        if let Some(value) = self.loaded.get(request).and_then(|loaded| loaded.mapping_at(address)) {
+            let file_address = address.wrapping_sub(value.bias);
+            return (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((FileId(value.file), file_address));
+        }
+        let mapping = self.processes.resolve(request, address)?;
+        if mapping.kind != MappingKind::File {
+            return None;
+        }
+        let build_id = mapping.build_id.map(|id| id.to_hex()).unwrap_or_default();
+        let offset = address - mapping.start + mapping.offset;
+        let known = self.files.find_by_build_id(&build_id);
+        let bias = known.and_then(|id| {
+            self.files.elf(id)?.bias_of(mapping.start, mapping.offset, mapping.end - mapping.start)
+        });
+        let (id, file_address) = match (known, bias) {
+            (Some(id), Some(bias)) => (id, address.wrapping_sub(bias)),
+            // Without the file, the offset in it is what is known.
+            _ => (self.files.intern_unread(&mapping.path, &build_id, window)?, offset),
+        };
+        (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((id, file_address))
+    }
+
+    fn find_names(&mut self, stacks: &[CountedStack]) -> HashMap<FrameCode, FrameName> {
+        if let Some(kallsyms) = &self.kernel_symbols {
+            let folder = &self.config.proc_folder;
+            let refreshed = self.symbolizer.refresh_kernel(folder, kallsyms, self.clock.monotonic());
+            if let Err(error) = refreshed
+                && !self.has_reported_kallsyms
+            {
+                self.has_reported_kallsyms = true;
+                tracing::warn!(%error, "kernel frames have no names");
+            }
+        }
+        let codes: HashSet<FrameCode> =
+            stacks.iter().flat_map(|stack| stack.frames.iter().map(|frame| frame.code())).collect();
+        let mut names = HashMap::with_capacity(codes.len());
+        for code in codes {
+            let files = &mut self.files;
+            let name = match code {
+                FrameCode::Kernel(address) => self.symbolizer.kernel_name(address),
+                FrameCode::File { file, address } => {
+                    let open = || files.symbol_source(file, Path::new(DEBUG_FOLDER));
+                    self.symbolizer.name_of(file, open, address)
+                }
+                FrameCode::Other(_) => None,
+            };
+            names.extend(name.map(|name| (code, name)));
+        }
+        names
+    }
+
+    fn sampled_files(&mut self, stacks: &[CountedStack], window: u64) -> Vec<SampledFile> {
+        let mut ids: Vec<FileId> = Vec::new();
+        for frame in stacks.iter().flat_map(|stack| stack.frames.iter()) {
+            if let FrameCode::File { file, .. } = frame.code() {
+                ids.push(file);
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        for id in &ids {
+            self.files.touch(*id, window);
+        }
+        let known = ids.iter().filter_map(|id| Some((*id, self.files.get(*id)?)));
+        known
+            .map(|(id, file)| SampledFile {
+                id,
+                path: Arc::clone(&file.path),
+                build_id: Arc::clone(&file.build_id),
+            })
+            .collect()
+    }
+
+    /// Removes what ended processes and unused files leave behind.
+    pub(super) fn end_process_window(&mut self) -> Result<(), SamplerError> {
+        for removed in self.processes.end_window() {
+            self.processes_evicted += u64::from(removed.is_evicted);
+            self.changed.remove(&removed.pid);
+            self.unload_process(removed.pid)?;
+        }
+        self.pages.track_use(&self.kernel)?;
+        let mapped = self.loaded.mapped_files();
+        for id in self.files.retire(&mapped, self.kernel.window()) {
+            self.pages.remove_file(&mut self.kernel, id)?;
+            self.symbolizer.forget_file(id);
+        }
+        Ok(())
+    }
+}

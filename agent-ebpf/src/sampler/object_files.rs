@@ -1,0 +1,298 @@
+//! Object files of all processes, by number. Files of equal content have one number.
+//!
+//! Few files are open at a time. A file that is closed keeps its number, and opens with the next process that maps
+//! it. A number is given to another file only after no frame can have it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::elf::{BoundedFile, ElfFile, FileFacts, MemoryImage, ReadAt};
+use crate::frame::FileId;
+use crate::layout::FRAME_FILE_MASK;
+use crate::processes::{FileStamp, MappedSource, Mapping};
+use crate::symbols::{SymbolSource, debug_file_path};
+use crate::unwind_rows::RowSource;
+
+/// Maximum number of open files.
+const MAX_OPEN_FILES: usize = 256;
+/// Number of files beyond which numbers of unused files are given to others.
+const MAX_FILES: usize = 16_384;
+/// Windows after its last use in which a file keeps its number.
+const RETIRE_AFTER_WINDOWS: u64 = 3;
+/// Begin of the identity of a file without a build id that cannot be read. No build id has it.
+const UNREAD_PREFIX: &str = "path:";
+/// Longest path in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Object file.
+pub(super) struct ObjectFile {
+    pub(super) path: Arc<str>,
+    /// In hex.
+    pub(super) build_id: Arc<str>,
+    pub(super) facts: FileFacts,
+    identity: FileIdentity,
+    stamps: Vec<FileStamp>,
+    opened: Option<OpenedFile>,
+    used_in: u64,
+}
+
+/// Open file with what was read of it.
+struct OpenedFile {
+    elf: Arc<ElfFile>,
+    rows: RowSource,
+    /// File with the symbols that were stripped. None before it was looked for.
+    debug: Option<Option<Arc<ElfFile>>>,
+}
+
+/// Identity of content. The size prevents that a file with a copied build id passes for the original.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FileIdentity {
+    build_id: Arc<str>,
+    bytes: u64,
+}
+
+/// Object files by number.
+pub(super) struct ObjectFiles {
+    files: HashMap<FileId, ObjectFile>,
+    by_stamp: HashMap<FileStamp, FileId>,
+    by_identity: HashMap<FileIdentity, FileId>,
+    /// Numbers of retired files, with the window of their retirement.
+    retired: VecDeque<(u64, FileId)>,
+    next_number: u32,
+    open_count: usize,
+}
+
+// === impl ObjectFiles ===
+
+impl ObjectFiles {
+    pub(super) fn new() -> Self {
+        Self {
+            files: HashMap::new(),
+            by_stamp: HashMap::new(),
+            by_identity: HashMap::new(),
+            retired: VecDeque::new(),
+            next_number: 1,
+            open_count: 0,
+        }
+    }
+
+    /// Returns a file.
+    pub(super) fn get(&self, id: FileId) -> Option<&ObjectFile> {
+        self.files.get(&id)
+    }
+
+    /// Returns the number of the file of a mapping, added if it is new. None if it is no ELF file that can be read.
+    pub(super) fn intern(&mut self, source: MappedSource, mapping: &Mapping, window: u64) -> Option<FileId> {
+        let (stamp, reader): (_, Arc<dyn ReadAt>) = match source {
+            MappedSource::File { file, stamp } => {
+                if let Some(id) = self.find_open(&stamp, window) {
+                    return Some(id);
+                }
+                (Some(stamp), Arc::new(BoundedFile::new(file).ok()?))
+            }
+            MappedSource::Memory(bytes) => (None, Arc::new(MemoryImage(bytes.to_vec()))),
+        };
+        let bytes = reader.size();
+        let elf = ElfFile::open(reader).ok()?;
+        let build_id: Arc<str> = elf.build_id().ok()?.to_string().into();
+        let identity = FileIdentity { build_id, bytes };
+        let id = match self.by_identity.get(&identity) {
+            Some(&id) => id,
+            None => self.add(identity, mapping, &elf, window)?,
+        };
+        let file = self.files.get_mut(&id)?;
+        file.used_in = window;
+        if let Some(stamp) = stamp
+            && self.by_stamp.insert(stamp, id).is_none()
+        {
+            file.stamps.push(stamp);
+        }
+        if file.opened.is_none() {
+            let rows = RowSource::open(&elf).ok();
+            if let Some(rows) = rows {
+                file.opened = Some(OpenedFile { elf: Arc::new(elf), rows, debug: None });
+                self.open_count += 1;
+                self.close_least_used(id);
+            }
+        }
+        Some(id)
+    }
+
+    fn find_open(&mut self, stamp: &FileStamp, window: u64) -> Option<FileId> {
+        let id = *self.by_stamp.get(stamp)?;
+        let file = self.files.get_mut(&id)?;
+        file.used_in = window;
+        file.opened.is_some().then_some(id)
+    }
+
+    fn add(
+        &mut self,
+        identity: FileIdentity,
+        mapping: &Mapping,
+        elf: &ElfFile,
+        window: u64,
+    ) -> Option<FileId> {
+        let id = self.free_number(window)?;
+        self.by_identity.insert(identity.clone(), id);
+        let file = ObjectFile {
+            path: path_text(&mapping.path),
+            build_id: Arc::clone(&identity.build_id),
+            facts: elf.facts(),
+            identity,
+            stamps: Vec::new(),
+            opened: None,
+            used_in: window,
+        };
+        self.files.insert(id, file);
+        Some(id)
+    }
+
+    fn free_number(&mut self, window: u64) -> Option<FileId> {
+        if let Some(&(retired_in, id)) = self.retired.front()
+            && retired_in + RETIRE_AFTER_WINDOWS <= window
+        {
+            self.retired.pop_front();
+            return Some(id);
+        }
+        if u64::from(self.next_number) > FRAME_FILE_MASK {
+            return None;
+        }
+        let id = FileId(self.next_number);
+        self.next_number += 1;
+        Some(id)
+    }
+
+    /// Closes files until the number of open ones is in its bound, except `id`.
+    fn close_least_used(&mut self, id: FileId) {
+        if self.open_count <= MAX_OPEN_FILES {
+            return;
+        }
+        let opened = self.files.iter().filter(|(other, file)| **other != id && file.opened.is_some());
+        let mut by_use: Vec<(u64, FileId)> = opened.map(|(other, file)| (file.used_in, *other)).collect();
+        by_use.sort_unstable();
+        // A quarter at a time, so that sorting is rare.
+        for (_, other) in by_use.into_iter().take(MAX_OPEN_FILES / 4) {
+            if self.files.get_mut(&other).and_then(|file| file.opened.take()).is_some() {
+                self.open_count -= 1;
+            }
+        }
+    }
+
+    /// Returns the file with a build id in hex.
+    pub(super) fn find_by_build_id(&self, build_id: &str) -> Option<FileId> {
+        if build_id.is_empty() {
+            return None;
+        }
+        let is_equal = |file: &ObjectFile| file.opened.is_some() && &*file.build_id == build_id;
+        self.files.iter().find(|(_, file)| is_equal(file)).map(|(id, _)| *id)
+    }
+
+    /// Returns whether a file is open.
+    pub(super) fn is_open(&self, id: FileId) -> bool {
+        self.files.get(&id).is_some_and(|file| file.opened.is_some())
+    }
+
+    /// Returns the ELF file, if it is open.
+    pub(super) fn elf(&self, id: FileId) -> Option<&Arc<ElfFile>> {
+        Some(&self.files.get(&id)?.opened.as_ref()?.elf)
+    }
+
+    /// Returns the rows of a file, if it is open.
+    pub(super) fn rows(&mut self, id: FileId) -> Option<&mut RowSource> {
+        Some(&mut self.files.get_mut(&id)?.opened.as_mut()?.rows)
+    }
+
+    /// Returns what names of a file are read from, if the file is open.
+    pub(super) fn symbol_source(&mut self, id: FileId, debug_folder: &Path) -> Option<SymbolSource> {
+        let file = self.files.get_mut(&id)?;
+        let opened = file.opened.as_mut()?;
+        let is_stripped = file.facts.is_stripped;
+        let build_id = &file.build_id;
+        let debug = opened.debug.get_or_insert_with(|| {
+            let path = is_stripped.then(|| debug_file_path(debug_folder, build_id)).flatten()?;
+            open_debug_file(&path)
+        });
+        Some(SymbolSource { object: Arc::clone(&opened.elf), debug: debug.clone() })
+    }
+
+    /// Returns a number for a file that cannot be read, with its path and build id as far as they are known.
+    pub(super) fn intern_unread(&mut self, path: &[u8], build_id: &str, window: u64) -> Option<FileId> {
+        let path = path_text(path);
+        let build_id: Arc<str> = match build_id {
+            "" => format!("{UNREAD_PREFIX}{path}").into(),
+            known => known.into(),
+        };
+        let identity = FileIdentity { build_id: Arc::clone(&build_id), bytes: 0 };
+        if let Some(&id) = self.by_identity.get(&identity) {
+            self.touch(id, window);
+            return Some(id);
+        }
+        let id = self.free_number(window)?;
+        self.by_identity.insert(identity.clone(), id);
+        let build_id = if build_id.starts_with(UNREAD_PREFIX) { Arc::from("") } else { build_id };
+        let file = ObjectFile {
+            path,
+            build_id,
+            facts: FileFacts::default(),
+            identity,
+            stamps: Vec::new(),
+            opened: None,
+            used_in: window,
+        };
+        self.files.insert(id, file);
+        Some(id)
+    }
+
+    /// Notes the use of a file in a window.
+    pub(super) fn touch(&mut self, id: FileId, window: u64) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.used_in = window;
+        }
+    }
+
+    /// Removes files that no process maps and no recent frame has, if there are many. Returns their numbers.
+    pub(super) fn retire(&mut self, mapped: &HashSet<FileId>, window: u64) -> Vec<FileId> {
+        if self.files.len() <= MAX_FILES {
+            return Vec::new();
+        }
+        let is_unused = |id: &FileId, file: &ObjectFile| {
+            !mapped.contains(id) && file.used_in + RETIRE_AFTER_WINDOWS <= window
+        };
+        let unused: Vec<FileId> =
+            self.files.iter().filter(|(id, file)| is_unused(id, file)).map(|(id, _)| *id).collect();
+        for id in &unused {
+            let Some(file) = self.files.remove(id) else { continue };
+            for stamp in &file.stamps {
+                self.by_stamp.remove(stamp);
+            }
+            self.by_identity.remove(&file.identity);
+            self.open_count -= usize::from(file.opened.is_some());
+            self.retired.push_back((window, *id));
+        }
+        unused
+    }
+
+    /// Returns the bytes of tables of open files, about.
+    pub(super) fn memory(&self) -> u64 {
+        const BYTES_PER_FILE: u64 = 512;
+        let rows = self.files.values().filter_map(|file| file.opened.as_ref());
+        let rows: u64 = rows.map(|opened| opened.rows.memory_bytes()).sum();
+        rows + self.files.len() as u64 * BYTES_PER_FILE
+    }
+}
+
+/// Opens a file of the agent's own host.
+fn open_debug_file(path: &Path) -> Option<Arc<ElfFile>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let reader = BoundedFile::new(file.into()).ok()?;
+    ElfFile::open(Arc::new(reader)).ok().map(Arc::new)
+}
+
+/// Returns a path as text, cut at its bound.
+fn path_text(path: &[u8]) -> Arc<str> {
+    String::from_utf8_lossy(path.get(..MAX_PATH_BYTES).unwrap_or(path)).into()
+}
