@@ -7,13 +7,14 @@
 //!                            └─ sender_directory  labels of pods and containers by address
 //! ```
 //!
-//! At a stop, first the sources end: scrapes and the port for pushed profiles. Then the spool writes what it holds
+//! At a stop, first the sources end: scrapes, the sampler and the port for pushed profiles. Then the spool writes what it holds
 //! in memory. Profiles on disk are delivered after the next start.
 
 mod agent_deps;
 mod agent_view;
 mod assembly;
 mod config_reload;
+pub mod privileges;
 mod sender_directory;
 mod target_feed;
 
@@ -25,25 +26,51 @@ use athanor_chassis::{ErrorCode, Status};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::privileges::{PreparedPrivileges, prepare_privileges};
 use crate::config::{Environment, default_config};
 use crate::operator::check::load_config;
 use crate::operator::reload::ReloadWatch;
+use crate::sampling::SamplerPhase;
 use agent_deps::{AgentDeps, STOP_TIMEOUT};
 use agent_view::{ConfigInForce, RunningAgent};
 use assembly::{AgentPort, assemble};
 use sender_directory::POD_LOGS;
 
-/// Runs an agent until SIGTERM or SIGINT. Without a file the default configuration is in force.
+/// Agent to run, with its configuration and privileges.
+pub struct AgentStart {
+    file: Option<PathBuf>,
+    environment: Environment,
+    in_force: ConfigInForce,
+    privileges: PreparedPrivileges,
+}
+
+impl AgentStart {
+    /// Reads the configuration and drops the capabilities that the agent does not need. The calling thread must be
+    /// the only one. Without a file the default configuration is in force.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid, or the sampler lacks privileges and must run.
+    pub fn prepare(file: Option<PathBuf>, environment: Environment) -> Result<Self, Status> {
+        let in_force = read_config(file.as_deref(), &environment)?;
+        let privileges = prepare_privileges(&in_force.config)?;
+        Ok(Self { file, environment, in_force, privileges })
+    }
+}
+
+/// Runs an agent until SIGTERM or SIGINT.
 ///
 /// # Errors
 ///
-/// The configuration is invalid, a port is in use, or another process uses the spool.
-pub async fn run_agent(file: Option<PathBuf>, environment: Environment) -> Result<(), Status> {
+/// A port is in use, or another process uses the spool.
+pub async fn run_agent(start: AgentStart) -> Result<(), Status> {
     let deps = AgentDeps::of_process()?;
     let mut signals = StopSignals::new()?;
-    let watch = ReloadWatch::new(file.as_deref(), deps.clock.clone()).map_err(no_handlers)?;
-    let in_force = read_config(file.as_deref(), &environment)?;
-    let (agent, ports) = assemble(&deps, file, environment, in_force).await?;
+    let watch = ReloadWatch::new(start.file.as_deref(), deps.clock.clone()).map_err(no_handlers)?;
+    for warning in &start.privileges.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (agent, ports) = assemble(&deps, start).await?;
     let stop = CancellationToken::new();
     let abort = CancellationToken::new();
     let scraper = agent.scraper.clone();
@@ -58,6 +85,9 @@ pub async fn run_agent(file: Option<PathBuf>, environment: Environment) -> Resul
         sources.push(deps.spawn("pod logs", watch)?);
     }
     sources.push(deps.spawn("memory spool log", Arc::clone(&agent).log_memory_spool(stop.clone()))?);
+    if agent.sampler.stats().phase == SamplerPhase::Starting {
+        sources.push(deps.spawn("sampler", agent.sampler.clone().run(stop.clone()))?);
+    }
     for port in ports {
         print_address(&port);
         sources.push(deps.spawn(port.name, port.serve(deps.clone(), stop.clone(), abort.clone()))?);

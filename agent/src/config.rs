@@ -5,6 +5,7 @@
 //!
 //! - `global`, `scrape_configs`: as in Prometheus, with `profiling_config` as in Parca.
 //! - `servers`, `spool`, `receive`, `operator`: settings of the agent itself.
+//! - `sampler`: sampler of the host.
 //! - `scrape_self`, `scrape_annotated_pods`: built-in jobs, which run by default if there is no `scrape_configs`.
 //! - `allowed_target_ranges`: restricted addresses that targets of other writers may have.
 
@@ -19,6 +20,7 @@ mod job;
 mod profiling;
 mod reader;
 mod relabel_rules;
+mod sampler;
 #[cfg(test)]
 mod tests;
 mod yaml;
@@ -35,6 +37,9 @@ pub use error::{ConfigError, ConfigErrors, Position};
 pub use job::JobConfig;
 pub use profiling::{KindSettings, ProfilingSettings};
 pub use relabel_rules::RelabelRules;
+pub use sampler::{
+    ExtraCapability, SamplerMode, SamplerSettings, SamplerTenant, SymbolizeMode, is_frequency,
+};
 
 pub use built_in_jobs::pod_discovery;
 use built_in_jobs::{SELF_JOB_NAME, annotated_pods_job, self_job};
@@ -70,6 +75,8 @@ pub struct AgentConfig {
     pub spool: SpoolSettings,
     /// Receiver of pushed profiles.
     pub receive: ReceiveSettings,
+    /// Sampler of the host.
+    pub sampler: SamplerSettings,
     /// Address of pages and metrics for operators.
     pub operator_address: SocketAddr,
     /// Labels of all scraped profiles where they are absent.
@@ -145,6 +152,7 @@ fn read_config(
         servers: agent_settings::read_servers(reader, &root, environment),
         spool: agent_settings::read_spool(reader, &root, environment),
         receive: agent_settings::read_receive(reader, &root),
+        sampler: sampler::read_sampler(reader, &root),
         operator_address: agent_settings::read_operator(reader, &root),
         allowed_target_ranges: agent_settings::read_allowed_ranges(reader, &root),
         jobs: Vec::new(),

@@ -3,7 +3,8 @@
 //! ```text
 //!  discovery ─► targets ─► scrape ─┐
 //!                                  ├─► spool (one folder per server) ─► delivery ─► server
-//!  clients ───► receive ───────────┘
+//!  clients ───► receive ───────────┤
+//!  host ──────► sampling ──────────┘
 //! ```
 //!
 //! An [`Upload`] has its final bytes, id and time before it enters the spool. No retry changes them, so a
@@ -17,13 +18,14 @@ pub mod discovery;
 pub mod network;
 pub mod operator;
 pub mod receive;
+pub mod sampling;
 pub mod scrape;
-pub mod scrape_target;
 pub mod spool;
 pub mod targets;
 pub mod upload;
 
+pub use agent::privileges;
 pub use network::{address_policy, http_client};
 pub use scrape::wall_clock;
-pub use scrape_target::{ProfileKind, ScrapeJob, ScrapeTarget};
+pub use targets::scrape_target::{self, ProfileKind, ScrapeJob, ScrapeTarget};
 pub use upload::{Upload, UploadSink};

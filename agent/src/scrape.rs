@@ -35,7 +35,7 @@ pub use fetch::{FetchedProfile, HttpProfileFetcher, MAX_PLAIN_BYTES, ProfileFetc
 pub use metrics::{SCRAPE_METRICS, scrape_collector};
 pub use outcome::{ScrapeError, ScrapeErrorKind};
 pub use pprof_walker::{BodyError, PprofSummary};
-pub(crate) use profile_upload::{append_time, format_uuid};
+pub(crate) use profile_upload::append_time;
 pub use schedule::ScrapeOrder;
 pub use scraper::{Scraper, ScraperParams, ScraperStats};
 pub use target_entry::TargetRef;

@@ -13,6 +13,7 @@ mod group_targets;
 mod labels;
 mod profile_kinds;
 mod registry;
+pub mod scrape_target;
 mod service_name;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ pub use explain::{ExplainedRule, TargetExplanation, explain_target};
 pub use labels::InvalidTargetError;
 pub use profile_kinds::KindError;
 pub use registry::{JobState, TargetRegistry};
-pub(crate) use service_name::infer_service_name;
+pub(crate) use service_name::{infer_service_name, service_name_of_container};
 
 use crate::config::JobConfig;
 use crate::discovery::TargetGroup;

@@ -1,5 +1,7 @@
 //! Upload: a request to a server in its final form.
 
+pub(crate) mod push_series;
+
 use async_trait::async_trait;
 use athanor_chassis::{Status, TenantId, Timestamp};
 use bytes::Bytes;

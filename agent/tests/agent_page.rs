@@ -1,17 +1,22 @@
-//! `docs/agent.md`: its configurations are valid, and it describes each key.
+//! `docs/agent.md` and `docs/sampler.md`: their configurations are valid, and they describe each key.
 
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 use athanor_agent::config::{AgentConfig, ConfigErrors, Environment, parse};
+use athanor_agent_ebpf::layout::{LostReason, StackEnd};
 use serde_json::Value;
 
 /// Key that no section has. It is not similar to one, so that the error lists the known keys.
 const UNKNOWN_KEY: &str = "zzzzzzzzzzzzzzzz";
 
 fn page() -> String {
-    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/agent.md")).unwrap()
+    read_page("agent.md")
+}
+
+fn read_page(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)).unwrap()
 }
 
 /// Returns the blocks of YAML.
@@ -103,4 +108,26 @@ fn page_describes_each_key() {
         }
     }
     assert!(missing.is_empty(), "docs/agent.md lacks {}", missing.join("; "));
+}
+
+#[test]
+fn page_of_the_sampler_describes_each_key_and_reason() {
+    let page = read_page("sampler.md");
+    let keys = known_keys("sampler: {KEY}").into_iter().filter(|key| key != "tenant");
+    let tenant = known_keys("sampler: {tenant: {KEY}}").into_iter().map(|key| format!("tenant.{key}"));
+    let ends =
+        StackEnd::ALL.iter().filter(|end| **end != StackEnd::Complete).map(|end| end.name().to_owned());
+    let lost = LostReason::ALL.iter().map(|reason| reason.name().to_owned());
+    let names: Vec<String> = keys.chain(tenant).chain(ends).chain(lost).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !page.contains(&format!("| `{name}` |"))).collect();
+    assert!(missing.is_empty() && names.len() > 20, "docs/sampler.md lacks {missing:?}");
+}
+
+#[test]
+fn configurations_of_the_page_of_the_sampler_are_valid() {
+    let page = read_page("sampler.md");
+    let blocks = yaml_blocks(&page).into_iter().filter(|block| block.starts_with("sampler:"));
+    let configurations: Vec<AgentConfig> = blocks.map(|block| check(block).expect(block)).collect();
+    assert_eq!(configurations.len(), 1);
+    assert_eq!(configurations[0].warnings, [""; 0]);
 }

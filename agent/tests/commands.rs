@@ -121,3 +121,41 @@ fn query_without_running_agent_names_the_way_out() {
         );
     }
 }
+
+#[test]
+fn record_refuses_wrong_arguments_before_it_samples() {
+    let refused: [(&[&str], &str); 7] = [
+        (&["record", "-o", "cpu.json"], "end the name in .pb.gz, .pprof, .folded, .txt, .svg"),
+        (&["record", "-o", "a.svg", "--hz", "998"], "from 1 to 997"),
+        (&["record", "-o", "a.svg", "--for", "10ms"], "100ms to 24h"),
+        (&["record", "-o", "a.svg", "--pid", "1", "--service", "a"], "cannot be used with"),
+        (&["record", "-o", "a.svg", "--service", "a", "--", "true"], "cannot be used with"),
+        (&["record"], "--output"),
+        (&["top", "--hz", "0"], "from 1 to 997"),
+    ];
+    for (args, reason) in refused {
+        let output = agent(args);
+        assert!(matches!(output.status.code(), Some(64 | 65)), "{args:?}: {output:?}");
+        assert!(stderr(&output).contains(reason), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn check_takes_a_file_or_the_host() {
+    let neither = agent(&["check"]);
+    assert_eq!(neither.status.code(), Some(64));
+    assert!(stderr(&neither).contains("FILE"), "{}", stderr(&neither));
+    assert_eq!(agent(&["check", "--host", "agent.yaml"]).status.code(), Some(64));
+}
+
+#[test]
+fn check_of_the_host_ends_with_its_result() {
+    let output = agent(&["check", "--host"]);
+    let text = stdout(&output);
+    let last = text.lines().last().unwrap_or_default();
+    let is_missing = |line: &str| line.starts_with("missing: ");
+    match text.lines().any(is_missing) {
+        true => assert!(!output.status.success() && last.starts_with("the host cannot be sampled"), "{text}"),
+        false => assert!(output.status.success() && last == "the host can be sampled", "{text}"),
+    }
+}

@@ -9,6 +9,7 @@ use std::path::Path;
 use athanor_agent::discovery::DISCOVERY_METRICS;
 use athanor_agent::operator::metrics::{BUILD_METRICS, PROCESS_METRICS, RELOAD_METRICS};
 use athanor_agent::receive::RECEIVE_METRICS;
+use athanor_agent::sampling::SAMPLER_METRICS;
 use athanor_agent::scrape::SCRAPE_METRICS;
 use athanor_agent::spool::SPOOL_METRICS;
 use athanor_agent::wall_clock::WALL_CLOCK_METRICS;
@@ -34,6 +35,7 @@ fn sections() -> Vec<(&'static str, Vec<MetricDescription>)> {
     process.extend(describe_metrics(PROCESS_METRICS));
     process.extend(describe_metrics(WALL_CLOCK_METRICS));
     vec![
+        ("Sampler", describe_metrics(SAMPLER_METRICS)),
         ("Scrapes", describe_metrics(SCRAPE_METRICS)),
         ("Discovery", describe_metrics(DISCOVERY_METRICS)),
         ("Receiver", describe_metrics(RECEIVE_METRICS)),

@@ -24,6 +24,7 @@ use crate::operator::views::{
     TargetView, TargetsView,
 };
 use crate::receive::ProfileReceiver;
+use crate::sampling::{SamplingCollector, sampler_view};
 use crate::scrape::{KindStatus, Scraper, TargetStatus};
 use crate::targets::{JobState, TargetRegistry};
 
@@ -52,6 +53,7 @@ pub(super) struct RunningAgent {
     pub(super) senders: Arc<SenderDirectory>,
     pub(super) scraper: Scraper,
     pub(super) receiver: ProfileReceiver,
+    pub(super) sampler: SamplingCollector,
     pub(super) spools: SpoolSet,
     pub(super) metrics: MetricsRegistry,
     pub(super) reloads: Arc<ReloadStats>,
@@ -68,10 +70,12 @@ impl RunningAgent {
         (!self.spools.is_in_memory()).then(|| config.config.spool.folder.display().to_string())
     }
 
-    /// Returns the discovery of the pods of this node, for the labels of senders.
+    /// Returns the discovery of the pods of this node, for the labels of senders and of sampled processes.
     pub(super) fn sender_discovery(&self, config: &AgentConfig) -> Option<DiscoverySettings> {
         let receives = config.receive.listen_address.is_some() && config.receive.adds_sender_labels;
-        (receives && self.environment.is_in_cluster && cfg!(feature = "kubernetes")).then(pod_discovery)
+        let samples = self.sampler.stats().phase.may_sample();
+        ((receives || samples) && self.environment.is_in_cluster && cfg!(feature = "kubernetes"))
+            .then(pod_discovery)
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -81,6 +85,7 @@ impl RunningAgent {
             warnings.extend(job.targets.error.as_ref().map(ToString::to_string));
         }
         warnings.extend(self.senders.problems());
+        warnings.extend(self.sampler.stats().phase.problem().map(str::to_owned));
         warnings.extend_from_slice(self.spools.warnings());
         warnings.extend(self.page_warnings());
         warnings
@@ -165,6 +170,7 @@ impl AgentView for RunningAgent {
             receive_address: self.receive_address.read().clone(),
             spool_folder: self.spool_folder(),
             servers: self.spools.views(),
+            sampler: sampler_view(&self.sampler.stats()),
             warnings: self.warnings(),
         }
     }

@@ -1,9 +1,11 @@
 //! Assembly of the agent from its configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_agent_ebpf::sampler::{Sampler, SamplerError};
+use athanor_agent_ebpf::symbols::KernelSymbolFile;
 use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_http_server::{ConnectionDeps, HttpListener, RequestBudget, RequestLimiter};
 use axum::Router;
@@ -11,6 +13,7 @@ use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::AgentStart;
 use super::agent_deps::AgentDeps;
 use super::agent_view::{ConfigInForce, RunningAgent};
 use super::sender_directory::SenderDirectory;
@@ -23,6 +26,10 @@ use crate::operator::metrics::{MetricsRegistry, build_collector, process_collect
 use crate::operator::reload::ReloadStats;
 use crate::operator::{operator_router, self_profile_router};
 use crate::receive::{ProfileReceiver, ReceiverParams, receive_collector};
+use crate::sampling::{
+    CollectorParams, HostFacts, LabelSettings, ProcessLabeler, SampleSource, SamplingCollector,
+    encode_profile, sampler_collector, sampler_config,
+};
 use crate::scrape::{BodyBudgets, HttpProfileFetcher, Scraper, ScraperParams, scrape_collector};
 use crate::spool::{Spool, SpoolConfig, SpoolDisks, report_abandoned_spools};
 use crate::targets::TargetRegistry;
@@ -78,10 +85,9 @@ impl AgentPort {
 /// of a host ends with the address that is in use.
 pub(super) async fn assemble(
     deps: &AgentDeps,
-    file: Option<PathBuf>,
-    environment: Environment,
-    mut in_force: ConfigInForce,
+    start: AgentStart,
 ) -> Result<(Arc<RunningAgent>, Vec<AgentPort>), Status> {
+    let AgentStart { file, environment, mut in_force, privileges } = start;
     let operator = bind(deps, in_force.config.operator_address, "operator.listen_address").await?;
     let receiver_listener = match in_force.config.receive.listen_address {
         Some(address) => Some(bind(deps, address, "receive.listen_address").await?),
@@ -102,7 +108,15 @@ pub(super) async fn assemble(
         random: deps.random.split(),
         compute: deps.compute.clone(),
     });
-    let agent = build_agent(deps, AgentParts { file, environment, in_force, spools, senders, receiver })?;
+    let sampler = build_sampler(
+        deps,
+        &config,
+        &environment,
+        SamplerParts { spools: &spools, senders: &senders, kernel_symbols: privileges.kernel_symbols },
+    );
+    sampler.set_phase(privileges.phase);
+    let parts = AgentParts { file, environment, in_force, spools, senders, receiver, sampler };
+    let agent = build_agent(deps, parts)?;
     agent.apply_jobs(&config);
     let operator_routes = operator_routes(deps, &agent, &operator);
     let mut ports = vec![AgentPort {
@@ -131,10 +145,59 @@ struct AgentParts {
     spools: SpoolSet,
     senders: Arc<SenderDirectory>,
     receiver: ProfileReceiver,
+    sampler: SamplingCollector,
+}
+
+/// What a sampler is connected to.
+struct SamplerParts<'a> {
+    spools: &'a SpoolSet,
+    senders: &'a Arc<SenderDirectory>,
+    kernel_symbols: Option<KernelSymbolFile>,
+}
+
+fn build_sampler(
+    deps: &AgentDeps,
+    config: &AgentConfig,
+    environment: &Environment,
+    parts: SamplerParts<'_>,
+) -> SamplingCollector {
+    let SamplerParts { spools, senders, kernel_symbols } = parts;
+    let symbolize = config.sampler.symbolize;
+    let library_config = sampler_config(&config.sampler);
+    let clock = deps.clock.clone();
+    let random = deps.random.split();
+    let start = move || -> Result<Box<dyn SampleSource>, SamplerError> {
+        let mut sampler = Sampler::start(library_config.clone(), clock.clone(), random.split())?;
+        if let Some(file) = kernel_symbols.clone() {
+            sampler.set_kernel_symbols(file);
+        }
+        Ok(Box::new(sampler))
+    };
+    let host = HostFacts::read(Path::new("/"), environment.node_name.as_deref());
+    let labeler = ProcessLabeler::new(host, Arc::clone(senders) as _, label_settings(config));
+    SamplingCollector::new(CollectorParams {
+        clock: deps.clock.clone(),
+        random: deps.random.split(),
+        compute: deps.compute.clone(),
+        sink: Arc::new(spools.clone()),
+        start: Arc::new(start),
+        encode: Arc::new(move |window, stacks| encode_profile(window, stacks, symbolize)),
+        labeler,
+        settings: config.sampler.clone(),
+    })
+}
+
+/// Returns the settings of the labels of sampled profiles.
+pub(super) fn label_settings(config: &AgentConfig) -> LabelSettings {
+    LabelSettings {
+        rules: config.sampler.rules.clone(),
+        tenant: config.sampler.tenant.clone(),
+        external_labels: config.external_labels.clone(),
+    }
 }
 
 fn build_agent(deps: &AgentDeps, parts: AgentParts) -> Result<Arc<RunningAgent>, Status> {
-    let AgentParts { file, environment, in_force, spools, senders, receiver } = parts;
+    let AgentParts { file, environment, in_force, spools, senders, receiver, sampler } = parts;
     let policy = address_policy(deps, &in_force.config)?;
     let wall_clock = WallClockMonitor::new(deps.clock.clone());
     let net = Arc::clone(&deps.net);
@@ -173,6 +236,7 @@ fn build_agent(deps: &AgentDeps, parts: AgentParts) -> Result<Arc<RunningAgent>,
     metrics.register(wall_clock_collector(wall_clock));
     metrics.register(spool_collector(spools.clone()));
     metrics.register(receive_collector(receiver.clone()));
+    metrics.register(sampler_collector(sampler.clone()));
     Ok(Arc::new(RunningAgent {
         clock: deps.clock.clone(),
         started: deps.clock.monotonic(),
@@ -184,6 +248,7 @@ fn build_agent(deps: &AgentDeps, parts: AgentParts) -> Result<Arc<RunningAgent>,
         senders,
         scraper,
         receiver,
+        sampler,
         spools,
         metrics,
         reloads,

@@ -3,9 +3,13 @@
 use athanor_chassis::{ErrorCode, Status};
 
 use super::agent_view::{ConfigInForce, RunningAgent};
+use super::assembly::label_settings;
 use super::read_config;
 use crate::config::AgentConfig;
 use crate::operator::reload::ReloadCause;
+
+/// Section whose rules and tenant take effect without a restart.
+const SAMPLER_SECTION: &str = "sampler (except relabel_configs and tenant)";
 
 impl RunningAgent {
     /// Reads the file again and applies it. An invalid file, or a change of a section that needs a restart, changes
@@ -35,6 +39,7 @@ impl RunningAgent {
             tracing::warn!(warning, "configuration");
         }
         self.receiver.set_settings(read.config.receive.clone());
+        self.sampler.set_label_settings(label_settings(&read.config));
         self.apply_jobs(&read.config);
         *in_force = read;
         Ok(())
@@ -51,6 +56,7 @@ fn fixed_sections(old: &AgentConfig, new: &AgentConfig) -> Vec<&'static str> {
     let is_changed = [
         ("servers", old.servers != new.servers),
         ("spool", old.spool != new.spool),
+        (SAMPLER_SECTION, old.sampler.needs_restart(&new.sampler)),
         ("receive.listen_address", old.receive.listen_address != new.receive.listen_address),
         ("operator", old.operator_address != new.operator_address),
         ("allowed_target_ranges", old.allowed_target_ranges != new.allowed_target_ranges),

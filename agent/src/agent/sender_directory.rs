@@ -1,4 +1,4 @@
-//! Directory of senders: the labels of pods and containers by their addresses.
+//! Directory of senders: the labels of pods and containers by their addresses and ids.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
+use athanor_agent_ebpf::processes::ContainerFacts;
 use athanor_chassis::Clock;
 use athanor_profile::Labels;
 #[cfg(feature = "kubernetes")]
@@ -19,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 use super::agent_deps::AgentDeps;
 #[cfg(feature = "kubernetes")]
 use crate::discovery::DiscoveryError;
-use crate::discovery::kubernetes::logged_pod_peers::list_logged_pod_peers;
+use crate::discovery::kubernetes::logged_pod_peers::{list_logged_pod_labels, list_logged_pod_peers};
 #[cfg(feature = "kubernetes")]
 use crate::discovery::kubernetes::{
     DEFAULT_API_BACKOFF, KubernetesDiscoverer, KubernetesEnvironment, KubernetesStatus, PodPeers,
 };
 use crate::discovery::{CreateKubernetesDiscoverer, DiscoveryStats, TargetGroup, TargetGroups};
 use crate::receive::PeerLabels;
+use crate::sampling::ContainerLabels;
 
 /// Folders of the processes and of the pod logs of the node.
 const PROCESSES: &str = "/proc";
@@ -35,6 +37,9 @@ const FIRST_PODS_INTERVAL: Duration = Duration::from_secs(2);
 const LOGGED_PODS_INTERVAL: Duration = Duration::from_secs(15);
 const CONTAINER_ADDRESS_LABEL: &str = "__meta_docker_network_ip";
 const CONTAINER_NAME_LABEL: &str = "__meta_docker_container_name";
+const CONTAINER_ID_LABEL: &str = "__meta_docker_container_id";
+/// Prefix of the labels of a container that do not depend on the network or port of a target.
+const CONTAINER_LABEL_PREFIX: &str = "__meta_docker_container_";
 
 /// Longest time for which requests wait for the labels of senders to be known.
 const MAX_UNREADY_TIME: Duration = Duration::from_secs(30);
@@ -47,8 +52,17 @@ pub(super) struct SenderDirectory {
     clusters: Mutex<Vec<ClusterSource>>,
     /// Pods of the node, from their log folders and processes.
     logged_pods: RwLock<HashMap<IpAddr, Labels>>,
+    /// Pods of the node by uid, from their log folders.
+    named_pods: RwLock<HashMap<String, Labels>>,
     /// Containers of Docker by the feed that found them.
-    containers: RwLock<BTreeMap<String, HashMap<IpAddr, Labels>>>,
+    containers: RwLock<BTreeMap<String, FoundContainers>>,
+}
+
+/// Containers that a feed found.
+#[derive(Default)]
+struct FoundContainers {
+    by_address: HashMap<IpAddr, Labels>,
+    by_id: HashMap<String, Labels>,
 }
 
 /// Discovery that the labels come from.
@@ -74,6 +88,7 @@ impl SenderDirectory {
             #[cfg(feature = "kubernetes")]
             clusters: Mutex::default(),
             logged_pods: RwLock::default(),
+            named_pods: RwLock::default(),
             containers: RwLock::default(),
         }
     }
@@ -159,12 +174,18 @@ impl SenderDirectory {
             }
             if !self.is_denied() {
                 self.logged_pods.write().clear();
+                self.named_pods.write().clear();
                 continue;
             }
-            let listed =
-                deps.compute.run(|| list_logged_pod_peers(Path::new(PROCESSES), Path::new(POD_LOGS))).await;
-            match listed {
-                Ok(Ok(pods)) => *self.logged_pods.write() = pods,
+            let list = || {
+                let peers = list_logged_pod_peers(Path::new(PROCESSES), Path::new(POD_LOGS))?;
+                list_logged_pod_labels(Path::new(POD_LOGS)).map(|pods| (peers, pods))
+            };
+            match deps.compute.run(list).await {
+                Ok(Ok((peers, pods))) => {
+                    *self.logged_pods.write() = peers;
+                    *self.named_pods.write() = pods;
+                }
                 Ok(Err(error)) => {
                     tracing::debug!(%error, folder = POD_LOGS, "failed to read pods of the node")
                 }
@@ -175,8 +196,14 @@ impl SenderDirectory {
 
     /// Replaces the containers that a feed found.
     pub(super) fn set_containers(&self, feed: &str, groups: &[TargetGroup]) {
-        let targets = groups.iter().flat_map(|group| &group.targets);
-        let containers: HashMap<IpAddr, Labels> = targets.filter_map(container_labels).collect();
+        let mut containers = FoundContainers::default();
+        for target in groups.iter().flat_map(|group| &group.targets) {
+            containers.by_address.extend(address_labels(target));
+            if let Some(id) = target.get(CONTAINER_ID_LABEL) {
+                // A container has a target for each of its ports.
+                containers.by_id.entry(id.to_owned()).or_insert_with(|| own_labels(target));
+            }
+        }
         self.containers.write().insert(feed.to_owned(), containers);
     }
 
@@ -206,13 +233,41 @@ impl PeerLabels for SenderDirectory {
             return Some(labels.clone());
         }
         let containers = self.containers.read();
-        containers.values().find_map(|containers| containers.get(&peer).cloned())
+        containers.values().find_map(|containers| containers.by_address.get(&peer).cloned())
     }
+}
+
+impl ContainerLabels for SenderDirectory {
+    fn container_labels(&self, container: &ContainerFacts) -> Option<Labels> {
+        #[cfg(feature = "kubernetes")]
+        {
+            let clusters = self.clusters.lock();
+            let mut peers = clusters.iter().filter_map(|cluster| cluster.peers.upgrade());
+            let uid = container.pod_uid.as_deref();
+            let found = peers.find_map(|peers| peers.container_labels(uid, &container.id));
+            if found.is_some() {
+                return found;
+            }
+        }
+        if let Some(pod) =
+            container.pod_uid.as_deref().and_then(|uid| self.named_pods.read().get(uid).cloned())
+        {
+            return Some(pod);
+        }
+        let containers = self.containers.read();
+        containers.values().find_map(|containers| containers.by_id.get(&*container.id).cloned())
+    }
+}
+
+/// Returns the labels of a container that all its targets share.
+fn own_labels(target: &Labels) -> Labels {
+    let own = target.iter().filter(|(name, _)| name.starts_with(CONTAINER_LABEL_PREFIX));
+    Labels::new(own.map(|(name, value)| (name.to_owned(), value.to_owned())))
 }
 
 /// Returns the address of a container and its labels: its name, and the meta labels that `service_name` is
 /// inferred from. None for a container in the network of its host.
-fn container_labels(target: &Labels) -> Option<(IpAddr, Labels)> {
+fn address_labels(target: &Labels) -> Option<(IpAddr, Labels)> {
     let address = target.get(CONTAINER_ADDRESS_LABEL)?.parse().ok()?;
     let mut labels = target.clone();
     let name = target.get(CONTAINER_NAME_LABEL).unwrap_or_default().trim_start_matches('/');
@@ -245,5 +300,24 @@ mod tests {
         assert_eq!(name(&directory, "172.17.0.2"), None);
         directory.retain_feeds(|_| false);
         assert!(directory.containers.read().is_empty());
+    }
+
+    #[test]
+    fn container_has_the_labels_of_its_targets_by_id() {
+        let directory = SenderDirectory::new(Clock::manual(athanor_chassis::Timestamp::UNIX_EPOCH).0);
+        let mut target = container("", "/cart");
+        target.set(CONTAINER_ID_LABEL, "0f0e");
+        target.set("__meta_docker_port_private", "80");
+        let group = TargetGroup { targets: vec![target.clone(), target], ..TargetGroup::default() };
+        directory.set_containers("docker/0", &[group]);
+        let facts = |id: &str| ContainerFacts {
+            id: id.into(),
+            runtime: athanor_agent_ebpf::processes::ContainerRuntime::Docker,
+            pod_uid: None,
+        };
+        let labels = directory.container_labels(&facts("0f0e")).unwrap();
+        let pairs: Vec<_> = labels.iter().collect();
+        assert_eq!(pairs, [(CONTAINER_ID_LABEL, "0f0e"), (CONTAINER_NAME_LABEL, "/cart")]);
+        assert_eq!(directory.container_labels(&facts("0f0f")), None);
     }
 }

@@ -1,12 +1,19 @@
 //! Command line of `athanor-agent`: its subcommands and their arguments, for clap.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use athanor_chassis::units::parse_duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Scrapes and receives profiles, and delivers each exactly once.
+use crate::config::is_frequency;
+
+/// Shortest and longest time of sampling by a command.
+const MIN_LENGTH: Duration = Duration::from_millis(100);
+const MAX_LENGTH: Duration = Duration::from_secs(24 * 3600);
+
+/// Samples the host, scrapes and receives profiles, and delivers each exactly once.
 #[derive(Debug, Parser)]
 #[command(name = "athanor-agent", version, args_conflicts_with_subcommands = true, after_help = HELP_EXAMPLES)]
 pub struct AgentCli {
@@ -47,6 +54,9 @@ Examples:
   athanor-agent                          run with the defaults
   athanor-agent --config agent.yaml      run with a configuration file
   athanor-agent check agent.yaml         report the errors of a file with their lines and columns
+  athanor-agent check --host             report what this host lacks to be sampled
+  athanor-agent record -o cpu.svg        sample this host for 10 s and draw a flame graph
+  athanor-agent top                      show the processes and functions with the most CPU time
   athanor-agent targets                  list the targets of a running agent
   athanor-agent spool show               show what a running agent has not delivered yet
   athanor-agent explain 10.0.0.7:6060    show what each relabeling rule does to a target";
@@ -54,8 +64,12 @@ Examples:
 /// Subcommand.
 #[derive(Debug, Subcommand)]
 pub enum AgentCommand {
-    /// Check a configuration file and report all errors as file:line:column
+    /// Check a configuration file and report all errors as file:line:column, or the host of the sampler
     Check(CheckArgs),
+    /// Sample this host for a time and write a file, without a server
+    Record(RecordArgs),
+    /// Show the processes and functions of this host with the most CPU time
+    Top(TopArgs),
     /// List the targets of a running agent with the states of their kinds
     Targets(AgentQueryArgs),
     /// Show or drain the spool of a running agent
@@ -64,12 +78,63 @@ pub enum AgentCommand {
     Explain(ExplainArgs),
 }
 
-/// File to check.
+/// File or host to check.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
     /// Configuration file
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "host", conflicts_with = "host")]
+    pub file: Option<PathBuf>,
+    /// Report what this host lacks to be sampled, one line for each missing thing
+    #[arg(long)]
+    pub host: bool,
+}
+
+/// Recording to make.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// Length; without it, 10s, or until COMMAND ends
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_length)]
+    pub length: Option<Duration>,
+    /// Samples per second and CPU, 1 to 997
+    #[arg(long, value_name = "N", default_value_t = 97, value_parser = parse_frequency)]
+    pub hz: u32,
+    /// Record the process with this id
+    #[arg(long, value_name = "P", conflicts_with_all = ["service", "command"])]
+    pub pid: Option<u32>,
+    /// Record the processes with this service name, such as nginx.service or the name of an executable
+    #[arg(long, value_name = "S", conflicts_with = "command")]
+    pub service: Option<String>,
+    /// File to write: .pb.gz or .pprof, .folded or .txt, .svg
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Command to start and record, with the processes that it starts
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Table to show.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Samples per second and CPU, 1 to 997
+    #[arg(long, value_name = "N", default_value_t = 97, value_parser = parse_frequency)]
+    pub hz: u32,
+    /// Time between two tables
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_length)]
+    pub interval: Duration,
+    /// Show one table and exit; also if the output is no terminal
+    #[arg(long)]
+    pub once: bool,
+}
+
+fn parse_frequency(text: &str) -> Result<u32, String> {
+    let frequency = text.parse().ok().filter(|&frequency| is_frequency(frequency));
+    frequency.ok_or_else(|| "write a whole number from 1 to 997".to_owned())
+}
+
+fn parse_length(text: &str) -> Result<Duration, String> {
+    let length = parse_duration(text).map_err(|error| error.to_string())?;
+    let is_allowed = (MIN_LENGTH..=MAX_LENGTH).contains(&length);
+    if is_allowed { Ok(length) } else { Err("write a duration from 100ms to 24h".to_owned()) }
 }
 
 /// Running agent.

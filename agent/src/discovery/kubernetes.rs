@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  API ─► reflectors (list, then watch) ─► inventory (objects) ─► changed target groups
-//!                                              └─► pod peers (labels by address)
+//!                                              └─► pod peers (labels by address and by container)
 //! ```
 
 #[cfg(feature = "kubernetes")]
@@ -29,6 +29,7 @@ mod meta_labels;
 mod objects;
 #[cfg(feature = "kubernetes")]
 mod packed_pairs;
+#[cfg(feature = "kubernetes")]
 pub mod pod_log_folders;
 #[cfg(feature = "kubernetes")]
 mod pod_peers;

@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 
 use super::html::{Cell, HtmlPage};
-use super::views::{AgentView, ConfigView, ExplanationsView, StatusView, TargetsView};
+use super::views::{AgentView, ConfigView, ExplanationsView, SamplerView, StatusView, TargetsView};
 
 type SharedView = Arc<dyn AgentView>;
 
@@ -202,6 +202,7 @@ fn status_page(view: &StatusView) -> String {
     if let Some(error) = &config.error {
         page.warning(&format!("The last reload failed, the settings before it are in force: {error}"));
     }
+    sampler_section(&mut page, &view.sampler);
     page.heading("Servers");
     let rows = view.servers.iter().map(|server| {
         let age = server.oldest_age_seconds.map(|age| format!("{age:.0} s")).unwrap_or_default();
@@ -221,6 +222,43 @@ fn status_page(view: &StatusView) -> String {
         ["Server", "URL", "Spool files", "Spool bytes", "Oldest", "Sent", "Refused", "Dropped", "Error"];
     page.table(&columns, rows);
     page.finish()
+}
+
+fn sampler_section(page: &mut HtmlPage, view: &SamplerView) {
+    page.heading("Sampler");
+    let row = |name: &str, value: String| vec![Cell::new(name), Cell::new(value)];
+    let state = match view.problem.as_deref() {
+        Some(problem) => vec![Cell::new("State"), Cell::problem(format!("{}: {problem}", view.state))],
+        None => row("State", view.state.clone()),
+    };
+    let counts = |counts: &BTreeMap<String, u64>| {
+        let counted = counts.iter().filter(|(_, count)| **count > 0);
+        let texts: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+        if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+    };
+    let rows = [
+        state,
+        row("Rate in force", format!("{:.1} Hz per CPU", view.rate_hz)),
+        row("Own share of all CPUs", format!("{:.3} %", view.cpu_percent)),
+        row("Time of the BPF program for a sample", format!("{} ns", view.program_nanos_per_sample)),
+        row("Windows", format!("{} read, {} lost", view.windows, view.lost_windows)),
+        row(
+            "Samples",
+            format!(
+                "{} taken, {} delivered, {} stored",
+                view.samples_taken, view.samples_delivered, view.samples_stored
+            ),
+        ),
+        row("Samples lost", counts(&view.samples_lost)),
+        row("Samples with an incomplete stack", counts(&view.samples_incomplete)),
+        row("Samples dropped by labels", counts(&view.samples_dropped)),
+        row("Profiles", format!("{} stored, {} rejected", view.profiles, view.rejected_profiles)),
+        row("Processes", view.processes.to_string()),
+        row("Unwind rows", format!("{} in {} pages", view.rows, view.pages)),
+        row("Memory", format!("{} bytes of maps, {} bytes of tables", view.map_bytes, view.table_bytes)),
+        row("Evictions", counts(&view.evictions)),
+    ];
+    page.table(&["Property", "Value"], rows);
 }
 
 fn config_page(view: &ConfigView) -> String {

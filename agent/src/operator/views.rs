@@ -115,6 +115,9 @@ pub struct StatusView {
     pub spool_folder: Option<String>,
     /// Servers that receive the profiles.
     pub servers: Vec<ServerView>,
+    /// Sampler of the host.
+    #[serde(default)]
+    pub sampler: SamplerView,
     /// Conditions that an operator must know, such as a spool in memory or a denied API call.
     pub warnings: Vec<String>,
 }
@@ -155,6 +158,53 @@ pub struct ServerView {
     pub dropped_profiles: u64,
     /// Error of the last request, if it failed.
     pub error: Option<String>,
+}
+
+/// Sampler of the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SamplerView {
+    /// `running`, `starting`, `disabled`, `unprivileged`, `stopped` or `failed`.
+    pub state: String,
+    /// Reason why it does not sample.
+    pub problem: Option<String>,
+    /// Sampling rate in force, per second and CPU.
+    pub rate_hz: f64,
+    /// Own share of all CPUs in the last window, in percent.
+    pub cpu_percent: f64,
+    /// Processes whose mappings are loaded.
+    pub processes: u64,
+    /// Pages of code whose unwind rows are loaded.
+    pub pages: u64,
+    /// Unwind rows in BPF maps.
+    pub rows: u64,
+    /// Bytes of BPF maps.
+    pub map_bytes: u64,
+    /// Bytes of tables in user space.
+    pub table_bytes: u64,
+    /// Evictions by kind.
+    pub evictions: BTreeMap<String, u64>,
+    /// Mean processor time of the BPF program for a sample, in nanoseconds.
+    pub program_nanos_per_sample: u64,
+    /// Windows that were read.
+    pub windows: u64,
+    /// Windows that could not be read.
+    pub lost_windows: u64,
+    /// Samples taken.
+    pub samples_taken: u64,
+    /// Samples in windows.
+    pub samples_delivered: u64,
+    /// Samples in profiles that the spool accepted.
+    pub samples_stored: u64,
+    /// Samples that were taken and are in no window, by reason.
+    pub samples_lost: BTreeMap<String, u64>,
+    /// Delivered samples with an incomplete stack, by reason.
+    pub samples_incomplete: BTreeMap<String, u64>,
+    /// Samples that are in no profile because of their labels, by reason.
+    pub samples_dropped: BTreeMap<String, u64>,
+    /// Profiles that the spool accepted.
+    pub profiles: u64,
+    /// Profiles that the spool rejected.
+    pub rejected_profiles: u64,
 }
 
 /// Configuration in force.

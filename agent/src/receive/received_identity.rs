@@ -12,7 +12,8 @@ use athanor_profile::formats::pprof::{Inflater, time_nanos};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::scrape::{BodyCheck, append_time, format_uuid};
+use crate::scrape::{BodyCheck, append_time};
+use crate::upload::push_series::format_uuid;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

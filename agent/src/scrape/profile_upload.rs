@@ -4,35 +4,24 @@ use std::io::Write;
 
 use athanor_chassis::Timestamp;
 use athanor_chassis::memory_budget::MemoryReservation;
-use athanor_profile::Labels;
 use athanor_profile::encoding::varint::put_varint;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::scrape_target::{ProfileKind, ScrapeTarget};
+use crate::upload::push_series::{
+    FIRST_FIELD_TAG, MAX_TAG_BYTES, METRIC_NAME_LABEL, SECOND_FIELD_TAG, encode_labels, format_uuid, put_tag,
+};
 use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
 
 use super::body_buffer::BufferedBody;
 use super::pprof_walker::PprofSummary;
 
-/// Name of the label with the kind of profiles.
-const METRIC_NAME_LABEL: &str = "__name__";
 /// Name of the label that declares the values of a profile as differences, if it is `false`.
 const DELTA_LABEL: &str = "__delta__";
-/// Tag of field 1 with a length: `PushRequest.series`, `RawProfileSeries.labels`, `RawSample.raw_profile`,
-/// `LabelPair.name`.
-const FIRST_FIELD_TAG: u8 = 0x0a;
-/// Tag of field 2 with a length: `RawProfileSeries.samples`, `RawSample.ID`, `LabelPair.value`.
-const SECOND_FIELD_TAG: u8 = 0x12;
 /// Tag of `Profile.time_nanos`.
 const TIME_NANOS_TAG: u8 = 0x48;
-/// Longest tag and length of a message below 4 GiB.
-const MAX_TAG_BYTES: usize = 1 + 5;
-/// Version and variant of a random UUID.
-const UUID_FIXED_BITS: u128 = 0x4000_8000_0000_0000_0000;
-const UUID_FREE_BITS: u128 = !0xf000_c000_0000_0000_0000;
-
 /// Upload with the memory that it holds.
 #[derive(Debug)]
 pub(super) struct ScrapedUpload {
@@ -134,33 +123,6 @@ pub(crate) fn append_time(profile: &mut Vec<u8>, time: Timestamp, is_gzip: bool)
     // Writes to memory do not fail.
     let _ = encoder.write_all(&field);
     let _ = encoder.finish();
-}
-
-fn encode_labels(labels: &Labels) -> Vec<u8> {
-    let mut encoded = Vec::with_capacity(labels.text_bytes() + labels.len() * 3 * MAX_TAG_BYTES);
-    let mut pair = Vec::new();
-    for (name, value) in labels.iter() {
-        pair.clear();
-        put_tag(&mut pair, FIRST_FIELD_TAG, name.len());
-        pair.extend_from_slice(name.as_bytes());
-        put_tag(&mut pair, SECOND_FIELD_TAG, value.len());
-        pair.extend_from_slice(value.as_bytes());
-        put_tag(&mut encoded, FIRST_FIELD_TAG, pair.len());
-        encoded.extend_from_slice(&pair);
-    }
-    encoded
-}
-
-fn put_tag(out: &mut Vec<u8>, tag: u8, length: usize) {
-    out.push(tag);
-    put_varint(out, length as u64);
-}
-
-/// Formats random bits as a UUID of version 4.
-pub(crate) fn format_uuid(random: u128) -> String {
-    let bits = random & UUID_FREE_BITS | UUID_FIXED_BITS;
-    let hex = format!("{bits:032x}");
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 #[cfg(test)]

@@ -11,17 +11,23 @@ const CONTAINER_LABELS: [&str; 3] = [
     "__meta_dockerswarm_service_name",
 ];
 
-/// Returns the name of the service from the labels after relabeling: the annotation of the pod, then namespace
-/// and container, then the container or service of Docker, else the label `job` or the name of the job.
+/// Returns the name of the service from the labels after relabeling: that of its container, else the label `job` or
+/// the name of the job.
 pub(crate) fn infer_service_name(labels: &Labels, job_name: &str) -> String {
+    let name = service_name_of_container(labels);
+    name.unwrap_or_else(|| labels.get("job").unwrap_or(job_name).to_owned())
+}
+
+/// Returns the name of the service of a container from the labels after relabeling: the annotation of the pod, then
+/// namespace and container, then the container or service of Docker.
+pub(crate) fn service_name_of_container(labels: &Labels) -> Option<String> {
     if let Some(name) = labels.get(ANNOTATION_LABEL) {
-        return name.to_owned();
+        return Some(name.to_owned());
     }
     let namespace = labels.get("__meta_kubernetes_namespace");
     let container = labels.get("__meta_kubernetes_pod_container_name");
     if let (Some(namespace), Some(container)) = (namespace, container) {
-        return format!("{namespace}/{container}");
+        return Some(format!("{namespace}/{container}"));
     }
-    let container = CONTAINER_LABELS.iter().find_map(|label| labels.get(label));
-    container.or_else(|| labels.get("job")).unwrap_or(job_name).to_owned()
+    CONTAINER_LABELS.iter().find_map(|label| labels.get(label)).map(str::to_owned)
 }

@@ -7,7 +7,7 @@ use athanor_chassis::ByteSize;
 use athanor_chassis::config::SecretString;
 
 use super::super::built_in_jobs::annotated_pods_job;
-use super::super::{Environment, default_config, parse};
+use super::super::{Environment, ExtraCapability, SamplerMode, SymbolizeMode, default_config, parse};
 use super::accepted;
 use crate::discovery::DiscoverySettings;
 use crate::scrape_target::{Secret, TlsVersion};
@@ -326,5 +326,50 @@ fn bounds_of_the_tls_version_leave_the_versions_between_them() {
     ] {
         let config = accepted(&format!("scrape_configs: [{{job_name: a, tls_config: {{{bounds}}}}}]"));
         assert_eq!(config.jobs[0].job.http.only_tls_version, expected, "{bounds}");
+    }
+}
+
+#[test]
+fn sampler_has_defaults_and_reads_all_its_keys() {
+    let default = accepted("").sampler;
+    assert_eq!((default.mode, default.symbolize), (SamplerMode::Auto, SymbolizeMode::Local));
+    assert_eq!((default.frequency_hz, default.window_interval), (19, Duration::from_secs(10)));
+    assert_eq!((default.max_memory, default.max_cpu_percent), (ByteSize::mib(64), 0.5));
+    let text = "
+sampler:
+  enabled: true
+  frequency_hz: 97
+  window_interval: 15s
+  thread_names: true
+  symbolize: none
+  max_memory_bytes: 32MiB
+  max_cpu_percent: 2.5
+  kill_switch_file: stop
+  environment_variables: [APP_VERSION, HOME, HOME]
+  extra_capabilities: [CAP_SYSLOG, dac_read_search]
+  relabel_configs: [{action: labeldrop, regex: node}]
+  tenant: {label: namespace, fixed: shop}
+";
+    let sampler = accepted(text).sampler;
+    assert_eq!((sampler.mode, sampler.symbolize), (SamplerMode::On, SymbolizeMode::None));
+    assert_eq!((sampler.frequency_hz, sampler.window_interval), (97, Duration::from_secs(15)));
+    assert_eq!((sampler.max_memory, sampler.max_cpu_percent), (ByteSize::mib(32), 2.5));
+    assert!(sampler.thread_names && sampler.rules.rules().len() == 1);
+    assert_eq!(sampler.kill_switch_file, Some(PathBuf::from("/etc/agent/stop")));
+    assert_eq!(sampler.environment_variables, ["APP_VERSION", "HOME"]);
+    let extra: Vec<_> = sampler.extra_capabilities.iter().copied().collect();
+    assert_eq!(extra, [ExtraCapability::Syslog, ExtraCapability::DacReadSearch]);
+    assert_eq!(sampler.tenant.label.as_deref(), Some("namespace"));
+    assert_eq!(sampler.tenant.fixed, Some("shop".parse().unwrap()));
+}
+
+#[test]
+fn sampler_restarts_for_all_but_rules_and_tenant() {
+    let sampler = accepted("").sampler;
+    let relabeled =
+        accepted("sampler: {relabel_configs: [{action: labeldrop, regex: a}], tenant: {fixed: a}}");
+    assert!(!sampler.needs_restart(&relabeled.sampler));
+    for other in ["frequency_hz: 20", "enabled: false", "environment_variables: [A]", "max_cpu_percent: 1"] {
+        assert!(sampler.needs_restart(&accepted(&format!("sampler: {{{other}}}")).sampler), "{other}");
     }
 }

@@ -244,3 +244,35 @@ fn nested_text_and_aliases_are_bounded() {
     }
     assert!(read(&bomb).is_err());
 }
+
+#[test]
+fn sampler_refuses_values_out_of_range_with_the_range() {
+    refuses(
+        "sampler: {frequncy_hz: 19}",
+        &["1:11: unknown key frequncy_hz in sampler; did you mean frequency_hz?"],
+    );
+    refuses("sampler: {enabled: maybe}", &["1:20: enabled is \"maybe\"; write auto, true or false"]);
+    for frequency in ["0", "998"] {
+        let message = format!("1:25: frequency_hz is {frequency}; set 1 to 997");
+        refuses(&format!("sampler: {{frequency_hz: {frequency}}}"), &[&message]);
+    }
+    refuses("sampler: {window_interval: 1s}", &["1:28: window_interval is 1s; set 2s to 5m"]);
+    refuses("sampler: {symbolize: remote}", &["1:22: symbolize is \"remote\"; write local or none"]);
+    refuses("sampler: {max_memory_bytes: 1MiB}", &["1:29: max_memory_bytes is 1MiB; set 16MiB to 4GiB"]);
+    for percent in ["0", "NaN", "101"] {
+        let message = format!("1:28: max_cpu_percent is {percent}; set a number above 0, up to 100");
+        refuses(&format!("sampler: {{max_cpu_percent: {percent}}}"), &[&message]);
+    }
+    refuses(
+        "sampler: {environment_variables: ['A=B']}",
+        &[
+            "1:35: \"A=B\" is no name of an environment variable; write letters, digits and _, such as APP_VERSION",
+        ],
+    );
+    refuses(
+        "sampler: {extra_capabilities: [SYS_ADMIN]}",
+        &["1:32: extra_capabilities has \"SYS_ADMIN\"; write SYSLOG or DAC_READ_SEARCH"],
+    );
+    refuses("sampler: {tenant: {labl: a}}", &["1:20: unknown key labl in tenant; did you mean label?"]);
+    refuses("sampler: 19", &["1:10: sampler is a single value; write a table of settings"]);
+}

@@ -220,6 +220,7 @@ impl<'a> CoveredPods<'a> {
         let Some(reference) = reference.filter(|reference| &*reference.kind == "Pod") else { return };
         let key = object_key(&reference.namespace, &reference.name);
         let Some(Object::Pod(pod)) = known.get(Resource::Pods, &key) else { return };
+        let pod: &Pod = pod;
         set_pod_labels(target, pod);
         let containers = pod.all_containers();
         for (container, is_init) in containers {

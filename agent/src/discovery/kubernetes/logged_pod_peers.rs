@@ -64,6 +64,16 @@ pub fn list_logged_pod_peers(processes: &Path, log_folder: &Path) -> io::Result<
     Ok(peers)
 }
 
+/// Returns the labels of the pods in `log_folder` by their uids.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub fn list_logged_pod_labels(log_folder: &Path) -> io::Result<HashMap<String, Labels>> {
+    let pods = list_logged_pods(log_folder)?;
+    Ok(pods.into_iter().map(|pod| (pod.uid.clone(), pod_labels(&pod))).collect())
+}
+
 /// Returns labels as the API would yield them: the names, and the meta labels that `service_name` is inferred
 /// from.
 fn pod_labels(pod: &LoggedPod) -> Labels {

@@ -26,8 +26,8 @@ pub enum Resource {
 /// Object of one of the resources.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
-    /// Pod.
-    Pod(Pod),
+    /// Pod. The sampler shares it.
+    Pod(Arc<Pod>),
     /// Service.
     Service(Service),
     /// Endpoints of a service.
@@ -390,7 +390,7 @@ impl Resource {
     /// If the text is no such object.
     pub fn decode(self, json: &str) -> Result<Object, serde_json::Error> {
         Ok(match self {
-            Self::Pods => Object::Pod(serde_json::from_str(json)?),
+            Self::Pods => Object::Pod(Arc::new(serde_json::from_str(json)?)),
             Self::Services => Object::Service(serde_json::from_str(json)?),
             Self::Endpoints => Object::Endpoints(serde_json::from_str(json)?),
             Self::EndpointSlices => Object::EndpointSlice(serde_json::from_str(json)?),
@@ -437,7 +437,7 @@ impl Object {
     /// Takes the version out of the object.
     pub(super) fn take_version(&mut self) -> Box<str> {
         let metadata = match self {
-            Self::Pod(pod) => &mut pod.metadata,
+            Self::Pod(pod) => &mut Arc::make_mut(pod).metadata,
             Self::Service(service) => &mut service.metadata,
             Self::Endpoints(endpoints) => &mut endpoints.metadata,
             Self::EndpointSlice(slice) => &mut slice.metadata,

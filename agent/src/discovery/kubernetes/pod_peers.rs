@@ -1,4 +1,4 @@
-//! Pod peers: labels of pods by the addresses that they connect from.
+//! Pod peers: labels of pods by the addresses that they connect from, and of containers by their ids.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,8 +7,11 @@ use std::sync::Arc;
 use athanor_profile::Labels;
 use parking_lot::RwLock;
 
+use self::pod_index::PodIndex;
 use super::meta_labels::{sanitize_label_name, set_meta};
 use super::objects::Pod;
+
+mod pod_index;
 
 /// Annotation of a pod with the name of its service.
 const SERVICE_NAME_ANNOTATION: &str = "pyroscope.io/service_name";
@@ -18,6 +21,7 @@ const SERVICE_NAME_ANNOTATION: &str = "pyroscope.io/service_name";
 #[derive(Default)]
 pub struct PodPeers {
     addresses: RwLock<PeerTable>,
+    pods: RwLock<PodIndex>,
 }
 
 #[derive(Default)]
@@ -45,7 +49,14 @@ impl PodPeers {
         table.pods.get(&peer.to_canonical()).map(PeerPod::labels)
     }
 
-    pub(super) fn insert(&self, key: &Arc<str>, pod: &Pod) {
+    /// Returns the meta labels of a container, by its id and the uid of its pod. Labels of the pod alone are those of
+    /// a container that the API does not show yet. None if no pod has the uid.
+    pub fn container_labels(&self, pod_uid: Option<&str>, container_id: &str) -> Option<Labels> {
+        self.pods.read().container_labels(pod_uid, container_id)
+    }
+
+    pub(super) fn insert(&self, key: &Arc<str>, pod: &Arc<Pod>) {
+        self.pods.write().insert(key, pod);
         let mut table = self.addresses.write();
         table.remove(key);
         let is_ended = matches!(&*pod.status.phase, "Succeeded" | "Failed");
@@ -67,6 +78,7 @@ impl PodPeers {
     }
 
     pub(super) fn remove(&self, key: &Arc<str>) {
+        self.pods.write().remove(key);
         self.addresses.write().remove(key);
     }
 }
@@ -112,12 +124,12 @@ impl PeerPod {
 mod tests {
     use super::*;
 
-    fn pod(name: &str, more: &str, status: &str) -> Pod {
+    fn pod(name: &str, more: &str, status: &str) -> Arc<Pod> {
         let json = format!(
             r#"{{"metadata": {{"namespace": "shop", "name": "{name}",
                  "annotations": {{"pyroscope.io/service_name": "cart"}}}}, "spec": {{{more}}}, "status": {{{status}}}}}"#
         );
-        serde_json::from_str(&json).unwrap()
+        Arc::new(serde_json::from_str(&json).unwrap())
     }
 
     fn lookup(peers: &PodPeers, address: &str) -> Option<String> {
