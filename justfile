@@ -86,6 +86,18 @@ agent-outage SECONDS='3600':
     cargo build --locked --package athanor-agent --package athanor-cli
     ATHANOR_AGENT_OUTAGE_SECONDS={{SECONDS}} cargo test --locked --package athanor-integration --test agent -- --nocapture outage
 
+# Unwinds COUNT snapshots of real processes as the sampler does, and compares with framehop, and some of them with gdb
+sampler-snapshots COUNT='10000' GDB='400':
+    ATHANOR_SNAPSHOTS={{COUNT}} ATHANOR_GDB_SNAPSHOTS={{GDB}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture snapshots_unwind
+
+# Samples processes that fork, execute and load libraries for SECONDS; the sampler's memory must not grow
+sampler-soak SECONDS='600':
+    ATHANOR_SOAK_SECONDS={{SECONDS}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture memory_does_not_grow
+
+# Takes a CPU offline and online while the sampler runs. Only root may, and other programs slow down meanwhile
+sampler-hotplug:
+    cargo test --locked --package athanor-agent-ebpf --test kernel -- --ignored --exact hotplug::cpu_that_was_offline_is_sampled_again
+
 # Fuzzes one target, named by its file in fuzz/targets
 fuzz TARGET SECONDS='60':
     ./fuzz/run {{SECONDS}} {{TARGET}}

@@ -14,6 +14,7 @@ mod process;
 mod proxy;
 mod pushed_profile;
 mod real_targets;
+mod sampled_host;
 mod sdk_pushes;
 mod server;
 mod target;

@@ -58,6 +58,8 @@ pub struct AgentSetup {
 /// Returns a configuration with a port for pushes and one for operators, a spool in the folder of the
 /// configuration, and one server. `sections` follow it.
 pub fn config_text(server: SocketAddr, listen_ip: Ipv4Addr, sections: &str) -> String {
+    // A sampled host has profiles of whatever runs beside the test.
+    let sampler = if sections.contains("sampler:") { "" } else { "sampler:\n  enabled: false\n" };
     format!(
         "servers:
 - name: server
@@ -70,7 +72,7 @@ receive:
   listen_address: {listen_ip}:0
 operator:
   listen_address: {listen_ip}:0
-{sections}"
+{sampler}{sections}"
     )
 }
 
