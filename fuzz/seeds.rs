@@ -28,8 +28,15 @@ use serde_json::json;
 
 #[path = "seeds/agent.rs"]
 mod agent;
+#[path = "seeds/names.rs"]
+mod names;
 #[path = "seeds/nodes.rs"]
 mod nodes;
+#[path = "seeds/processes.rs"]
+mod processes;
+mod unwind_file;
+#[path = "seeds/unwinding.rs"]
+mod unwinding;
 
 // The crates below are built to report to a fuzzer, and a fuzzer wants a target; this program runs neither.
 fuzz_target!(|_bytes: &[u8]| {});
@@ -74,8 +81,11 @@ fn main() -> std::io::Result<()> {
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
+    names::seeds(&save)?;
     nodes::seeds(&save)?;
     agent::seeds(&save)?;
+    processes::seeds(&save)?;
+    unwinding::seeds(&save)?;
     payloads(&save)?;
     uploads(&save)?;
     rules(&save)?;
