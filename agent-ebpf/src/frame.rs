@@ -42,6 +42,11 @@ impl PackedFrame {
         }
     }
 
+    /// Returns the frame without its mark.
+    pub fn unmarked(self) -> Self {
+        if self.0 & FRAME_KERNEL_BIT != 0 { self } else { Self(self.0 & !FRAME_POINTER_BIT) }
+    }
+
     /// Returns whether the caller was found by frame pointer because the code has no unwind row.
     pub fn is_frame_pointer(self) -> bool {
         self.0 & FRAME_KERNEL_BIT == 0 && self.0 & FRAME_POINTER_BIT != 0

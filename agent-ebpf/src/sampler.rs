@@ -26,7 +26,7 @@ use crate::window::SampleWindow;
 use self::cost::CostMeter;
 use self::loaded_processes::LoadedProcesses;
 use self::object_files::ObjectFiles;
-use self::rate_governor::RateGovernor;
+use self::rate_governor::{RateGovernor, SamplingRate};
 use self::row_pages::RowPages;
 use self::window_builder::{PendingFrames, WindowStacks};
 
@@ -150,6 +150,8 @@ pub struct Sampler {
     cost: CostMeter,
     window_start: WindowStart,
     is_stopped: bool,
+    /// Error after the end of the last window.
+    failure: Option<SamplerError>,
     processes_evicted: u64,
     events_lost: u64,
     has_reported_kallsyms: bool,
@@ -200,6 +202,7 @@ impl Sampler {
             cost: CostMeter::new(),
             window_start: WindowStart::now(&clock),
             is_stopped: false,
+            failure: None,
             processes_evicted: 0,
             events_lost: 0,
             has_reported_kallsyms: false,
@@ -242,11 +245,15 @@ impl Sampler {
     ///
     /// Fails if a map cannot be read.
     pub fn close_window(&mut self) -> Result<SampleWindow, SamplerError> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
         let started = self.cost.begin();
         self.drain_rings();
-        let rate = self.governor.rate();
         let period_nanos = self.kernel.period_nanos();
-        let window = self.kernel.switch_window(SideSampling::with_probability(rate.probability))?;
+        let before = self.governor.rate();
+        let next = self.next_rate();
+        let window = self.kernel.switch_window(SideSampling::with_probability(next.probability))?;
         let window_start = std::mem::replace(&mut self.window_start, WindowStart::now(&self.clock));
         let duration = self.window_start.monotonic.saturating_sub(window_start.monotonic);
         let mut counts: Vec<(StackKey, StackCount)> = Vec::new();
@@ -254,17 +261,26 @@ impl Sampler {
         self.drain_rings();
         let stacks = WindowStacks::collect(window, counts, &mut self.pending);
         let result = self.build_window(stacks, window_start, duration, period_nanos);
-        self.end_process_window()?;
+        // Mappings that changed in the window, without a request for one of them.
+        self.handle_requests();
+        // The window is complete: what fails from here on is an error of the next one.
+        let ended = self.end_process_window();
+        self.failure = ended.and_then(|()| self.apply_rate(before, next)).err();
         self.cost.end(started);
-        self.adapt_rate(duration)?;
         self.refresh_stats();
         Ok(result)
     }
 
-    /// Applies the kill switch, the rate of the next window, and changes of the online CPUs.
-    fn adapt_rate(&mut self, duration: Duration) -> Result<(), SamplerError> {
+    /// Decides the rate of the next window by the cost of this one so far.
+    fn next_rate(&mut self) -> SamplingRate {
+        let duration = self.clock.monotonic().saturating_sub(self.window_start.monotonic);
         let program_nanos = self.kernel.cpu_states().iter().map(|cpu| cpu.run_nanos).sum();
         let percent = self.cost.end_window(program_nanos, duration, self.kernel.sampled_cpus().len());
+        if self.is_stopped { self.governor.rate() } else { self.governor.next_rate(percent, duration) }
+    }
+
+    /// Applies the kill switch, the frequency of the next window, and changes of the online CPUs.
+    fn apply_rate(&mut self, before: SamplingRate, next: SamplingRate) -> Result<(), SamplerError> {
         let is_killed = self.config.kill_switch_file.as_ref().is_some_and(|file| file.exists());
         if is_killed != self.is_stopped {
             self.is_stopped = is_killed;
@@ -278,13 +294,11 @@ impl Sampler {
         if self.is_stopped {
             return Ok(());
         }
-        let before = self.governor.rate();
-        let next = self.governor.next_rate(percent, duration);
         if next != before {
             tracing::info!(
                 rate_hz = next.hz(),
                 previous_hz = before.hz(),
-                cpu_percent = percent,
+                cpu_percent = self.cost.last_percent(),
                 max_cpu_percent = self.config.max_cpu_percent,
                 "changed the sampling rate"
             );
@@ -354,7 +368,8 @@ impl Sampler {
 fn kernel_config(config: &SamplerConfig) -> KernelConfig {
     const MIN_PREFIXES: u64 = 4096;
     const MIN_STACKS: u64 = 1024;
-    const MAX_STACKS: u64 = 16_384;
+    // Servers take profiles of up to 16 000 stacks.
+    const MAX_STACKS: u64 = 15_000;
     let memory = config.max_memory.get();
     let prefixes = (memory / PREFIXES_DIVISOR / BYTES_PER_PREFIX).clamp(MIN_PREFIXES, 1 << 20);
     let stacks = (memory / PREFIXES_DIVISOR / BYTES_PER_STACK).clamp(MIN_STACKS, MAX_STACKS);

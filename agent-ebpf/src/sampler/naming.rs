@@ -106,8 +106,12 @@ impl Sampler {
                 tracing::warn!(%error, "kernel frames have no names");
             }
         }
-        let codes: HashSet<FrameCode> =
-            stacks.iter().flat_map(|stack| stack.frames.iter().map(|frame| frame.code())).collect();
+        let frames = stacks.iter().flat_map(|stack| stack.frames.iter());
+        let unmarked: HashSet<u64> = frames.map(|frame| frame.unmarked().0).collect();
+        // File by file, so that each table is read once.
+        let mut unmarked: Vec<u64> = unmarked.into_iter().collect();
+        unmarked.sort_unstable();
+        let codes = unmarked.into_iter().map(|frame| PackedFrame(frame).code());
         let mut names = HashMap::with_capacity(codes.len());
         for code in codes {
             let files = &mut self.files;

@@ -3,7 +3,7 @@
 use crate::frame::FileId;
 use crate::kernel::{KernelError, KernelSampler};
 use crate::layout::{PAGE_EMPTY, PAGE_LOADED, PageKey, PageValue, UnwindRow};
-use crate::unwind_rows::RowCache;
+use crate::unwind_rows::{CachedPage, RowCache};
 
 use super::object_files::ObjectFiles;
 
@@ -30,6 +30,7 @@ impl RowPages {
     ) -> Result<(), KernelError> {
         let window = kernel.window();
         let file = FileId(key.file);
+        let requested = key.page;
         files.touch(file, window);
         let Some(source) = files.rows(file) else { return Ok(()) };
         let mut pages = if source.is_small() { source.all_pages() } else { Vec::new() };
@@ -38,7 +39,13 @@ impl RowPages {
         pages.insert(0, key.page);
         for page in pages {
             let key = PageKey { file: key.file, page };
-            if self.cache.get(key).is_some_and(|cached| cached.block.is_some()) {
+            if let Some(cached) = self.cache.get(key).copied()
+                && cached.block.is_some()
+            {
+                // The kernel side has lost the page that it requests.
+                if page == requested {
+                    self.publish(kernel, key, cached, window)?;
+                }
                 continue;
             }
             let Some(source) = files.rows(file) else { return Ok(()) };
@@ -61,6 +68,24 @@ impl RowPages {
             // All of the capacity is in use in this window.
             return kernel.remove_page(key);
         };
+        if let Some(block) = page.block
+            && let Err(error) = kernel.write_rows(block.chunk, block.first_row, rows)
+        {
+            let retired = self.cache.remove_page(key);
+            self.remove_retired(kernel, &retired)?;
+            return Err(error);
+        }
+        self.publish(kernel, key, page, window)
+    }
+
+    /// Sets the page in the map of the kernel. Its rows are written.
+    fn publish(
+        &mut self,
+        kernel: &mut KernelSampler,
+        key: PageKey,
+        page: CachedPage,
+        window: u64,
+    ) -> Result<(), KernelError> {
         let mut value = PageValue {
             state: PAGE_EMPTY,
             chunk: 0,
@@ -70,17 +95,17 @@ impl RowPages {
             reserved: 0,
         };
         if let Some(block) = page.block {
-            if let Err(error) = kernel.write_rows(block.chunk, block.first_row, rows) {
-                let retired = self.cache.remove_page(key);
-                self.remove_retired(kernel, &retired)?;
-                return Err(error);
-            }
             value.state = PAGE_LOADED;
             value.chunk = block.chunk;
             value.first_row = block.first_row;
-            value.row_count = row_count;
+            value.row_count = block.row_count;
         }
-        kernel.set_page(key, &value)
+        let set = kernel.set_page(key, &value);
+        if set.is_err() {
+            let retired = self.cache.remove_page(key);
+            self.remove_retired(kernel, &retired)?;
+        }
+        set
     }
 
     fn insert(
@@ -89,7 +114,7 @@ impl RowPages {
         key: PageKey,
         row_count: u32,
         window: u64,
-    ) -> Result<Option<crate::unwind_rows::CachedPage>, KernelError> {
+    ) -> Result<Option<CachedPage>, KernelError> {
         if let Some(page) = self.cache.insert(key, row_count, window) {
             return Ok(Some(page));
         }
