@@ -223,6 +223,14 @@ impl ProcessHistory {
             return;
         }
         if let Some(key) = self.latest_key(task.pid) {
+            // A request of the process may be handled before the record of its fork.
+            if let Some(state) = self.states.get_mut(&key)
+                && state.exited_in.is_none()
+                && state.start.is_of_fork(task.time_nanos)
+            {
+                state.parent_pid = task.parent_pid;
+                return;
+            }
             let window = self.window;
             self.states.entry(key).and_modify(|state| state.exited_in = state.exited_in.or(Some(window)));
         }

@@ -76,6 +76,12 @@ impl StartTime {
         }
         self.known_at.is_none_or(|known_at| nanos <= known_at)
     }
+
+    /// Returns whether a fork at a time is that of a process whose start is known from elsewhere.
+    pub(super) fn is_of_fork(&self, time_nanos: u64) -> bool {
+        let delay = self.nanos.and_then(|nanos| time_nanos.checked_sub(nanos));
+        self.forked_at.is_none() && delay.is_some_and(|delay| delay <= MAX_FORK_NANOS)
+    }
 }
 
 // === impl ProcessState ===

@@ -83,6 +83,27 @@ fn names(comm: &str, executable: &str) -> Option<(String, String)> {
 }
 
 #[test]
+fn fork_record_after_a_request_changes_only_the_parent() {
+    let mut recorder = Recorder::new(16);
+    let start_nanos = recorder.time_nanos + 500;
+    let request = ProcessRequest { pid: 7, start_nanos, exec_id: 3 };
+    let snapshot = ProcessSnapshot {
+        start_ticks: start_nanos / TICK,
+        comm: "child".into(),
+        ..ProcessSnapshot::default()
+    };
+    recorder.history.apply_snapshot(&request, snapshot);
+    assert_eq!(recorder.fork(5, 7), start_nanos);
+    assert_eq!(recorder.history.len(), 1);
+    let state = recorder.history.find(&request).unwrap();
+    assert_eq!((state.parent_pid, state.exited_in), (5, None));
+    // The id is used once more, by a process that forks later.
+    recorder.time_nanos += 2 * 1_000_000_000;
+    recorder.fork(5, 7);
+    assert_eq!(recorder.history.len(), 2);
+}
+
+#[test]
 fn short_process_has_name_executable_and_cgroup_after_exit() {
     let mut recorder = Recorder::new(100);
     let parent = ProcessRequest { pid: 5, start_nanos: 7 * TICK + 3, exec_id: 40 };
