@@ -6,13 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::frame::{FileId, FrameCode, PackedFrame};
-use crate::layout::{FRAME_FILE_ADDRESS_MASK, FRAME_FILE_BIT, FRAME_FILE_SHIFT, FRAME_POINTER_BIT};
+use crate::layout::{
+    FRAME_FILE_ADDRESS_MASK, FRAME_FILE_BIT, FRAME_FILE_SHIFT, FRAME_POINTER_BIT, PROCESS_REQUESTED,
+};
 use crate::processes::{MappingKind, ProcessRequest};
 use crate::window::{CountedStack, FrameName, SampleWindow, SampledFile, SampledProcess};
 
 use super::window_builder::WindowStacks;
 use super::{Sampler, SamplerError, WindowStart};
 
+/// Windows between two searches for abandoned requests.
+const WINDOWS_PER_SWEEP: u64 = 6;
+/// Age of the last request of a process that is still sampled.
+const MAX_REQUEST_AGE: Duration = Duration::from_secs(60);
 /// Folder with the symbols that were stripped from packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
@@ -157,11 +163,33 @@ impl Sampler {
             self.changed.remove(&removed.pid);
             self.unload_process(removed.pid)?;
         }
+        self.remove_abandoned_requests()?;
         self.pages.track_use(&self.kernel)?;
         let mapped = self.loaded.mapped_files();
         for id in self.files.retire(&mapped, self.kernel.window()) {
             self.pages.remove_file(&mut self.kernel, id)?;
             self.symbolizer.forget_file(id);
+        }
+        Ok(())
+    }
+
+    /// Removes requested processes that no sample requested lately: they ended, or cannot be read. They would fill
+    /// the map in the course of time.
+    fn remove_abandoned_requests(&mut self) -> Result<(), SamplerError> {
+        if !self.kernel.window().is_multiple_of(WINDOWS_PER_SWEEP) {
+            return Ok(());
+        }
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let now = Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64;
+        let oldest = now.saturating_sub(MAX_REQUEST_AGE.as_nanos() as u64);
+        let mut abandoned = Vec::new();
+        self.kernel.read_processes(|pid, process| {
+            if process.state == PROCESS_REQUESTED && process.requested_at < oldest {
+                abandoned.push(*pid);
+            }
+        })?;
+        for pid in abandoned {
+            self.unload_process(pid)?;
         }
         Ok(())
     }
