@@ -94,6 +94,11 @@ sampler-snapshots COUNT='10000' GDB='400':
 sampler-soak SECONDS='600':
     ATHANOR_SOAK_SECONDS={{SECONDS}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture memory_does_not_grow
 
+# Measures the sampler's share of the machine, time per sample and memory, beside busy programs. Needs an idle machine
+sampler-bench SECONDS='300' PROCESSES='100':
+    cargo build --release --locked --package athanor-agent-ebpf --example sampler_bench
+    for hz in 19 97; do ${CARGO_TARGET_DIR:-target}/release/examples/sampler_bench $hz {{SECONDS}} {{PROCESSES}}; done
+
 # Takes a CPU offline and online while the sampler runs. Only root may, and other programs slow down meanwhile
 sampler-hotplug:
     cargo test --locked --package athanor-agent-ebpf --test kernel -- --ignored --exact hotplug::cpu_that_was_offline_is_sampled_again
