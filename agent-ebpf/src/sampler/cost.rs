@@ -62,7 +62,7 @@ impl CostMeter {
 }
 
 /// Returns the CPU time of this thread.
-fn thread_time() -> Duration {
+pub(super) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

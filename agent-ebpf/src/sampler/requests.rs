@@ -13,12 +13,13 @@ use crate::processes::{
 };
 
 use super::Sampler;
+use super::cost::thread_time;
 use super::loaded_processes::{LoadedProcess, select_mappings};
 
 /// Maximum number of requests that are handled at once. The others wait in their ring.
 const MAX_REQUESTS_AT_ONCE: usize = 4096;
-/// Time after which requests are left for the next call, so that no process can hold up the end of a window.
-const MAX_REQUEST_TIME: Duration = Duration::from_millis(100);
+/// CPU time after which requests are left for the next call, so that no process can hold up the end of a window.
+const MAX_REQUEST_TIME: Duration = Duration::from_millis(200);
 /// Processes that are evicted for one that does not fit.
 const MAX_EVICTIONS_PER_PROCESS: usize = 64;
 
@@ -39,19 +40,19 @@ impl Sampler {
     /// Handles waiting requests, and loads processes whose mappings changed.
     pub(super) fn handle_requests(&mut self) {
         let now = self.clock.monotonic();
-        let deadline = now + MAX_REQUEST_TIME;
+        let deadline = thread_time() + MAX_REQUEST_TIME;
         for (pid, request) in std::mem::take(&mut self.changed) {
             if !self.loaded.has_process(pid) {
                 continue;
             }
-            if self.clock.monotonic() < deadline {
+            if thread_time() < deadline {
                 self.load_or_postpone(&request, now);
             } else {
                 self.changed.insert(pid, request);
             }
         }
         for _ in 0..MAX_REQUESTS_AT_ONCE {
-            if self.clock.monotonic() >= deadline {
+            if thread_time() >= deadline {
                 return;
             }
             let Some(record) = self.kernel.next_request() else { return };

@@ -28,8 +28,11 @@ const MAX_MEMORY_MIB: u64 = 16;
 const MAX_MEMORY_BYTES: u64 = MAX_MEMORY_MIB << 20;
 /// Growth of this process beside the sampler's own tables: windows, names of the test, what allocators keep.
 const MAX_OTHER_BYTES: u64 = 48 << 20;
-const STORMS: [(&str, &[&str]); 3] =
-    [("fork_storm", &["60", FORKS_PER_SECOND]), ("exec_loop", &["60"]), ("many_mappings", &["60", MAPPINGS])];
+const STORMS: [(&str, &[&str]); 3] = [
+    ("fork_storm", &["600", FORKS_PER_SECOND]),
+    ("exec_loop", &["600"]),
+    ("many_mappings", &["600", MAPPINGS]),
+];
 
 /// Programs of the run by their part.
 struct StressRun {
@@ -90,7 +93,7 @@ fn prepare(folder: &Path) -> Option<HashMap<&'static str, (PathBuf, Vec<String>)
         commands.insert(name, (path, arguments.iter().map(ToString::to_string).collect()));
     }
     let library = std::fs::read(first_library().build(TEST)?).unwrap();
-    let mut arguments = vec!["60".to_owned()];
+    let mut arguments = vec!["600".to_owned()];
     for number in 0..LIBRARIES {
         // Each is a file of its own. The bytes behind the end are no part of the library.
         let path = folder.join(format!("libcopy{number}.so"));
@@ -102,7 +105,7 @@ fn prepare(folder: &Path) -> Option<HashMap<&'static str, (PathBuf, Vec<String>)
     commands.insert("many_files", (many_files.build(TEST)?, arguments));
     let replaced = folder.join("replaced");
     std::fs::copy(program_of_c().build(TEST)?, &replaced).unwrap();
-    commands.insert("replaced", (replaced, vec!["60".into()]));
+    commands.insert("replaced", (replaced, vec!["600".into()]));
     Some(commands)
 }
 

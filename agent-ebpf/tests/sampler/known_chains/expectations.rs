@@ -325,7 +325,7 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
     },
     KnownProgram {
         command: ProgramCommand::WithCrypto,
-        min_share: 0.95,
+        min_share: 0.93,
         max_unknown_share: 1.0,
         ..program(
             ProgramBuild { libraries: &["-lcrypto"], ..ProgramBuild::c("openssl", &["crypto.c"]) },
