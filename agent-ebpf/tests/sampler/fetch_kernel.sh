@@ -18,10 +18,17 @@ folder=$2/$series
         "apt-$tool" -q -o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null \
             -o Dir::State::Lists="$work/lists" -o Dir::Cache="$work" -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "$@"
     }
-    apt get update >&2
-    name=$(apt cache search "^linux-image-$series\.[0-9].*-cloud-amd64\$" | cut -d' ' -f1 | grep -v unsigned | sort -V | tail -n 1)
-    [ -n "$name" ]
-    apt get download "$name" >&2
+    find_image() {
+        "$@" search "^linux-image-$series\.[0-9].*-cloud-amd64\$" | cut -d' ' -f1 | grep -v unsigned | sort -V | tail -n 1
+    }
+    # The lists of this machine, if they have it, else those of the suite.
+    name=$(find_image apt-cache -q || true)
+    if [ -z "$name" ] || ! apt-get -q -o APT::Sandbox::User=root download "$name" >&2; then
+        apt get update >&2
+        name=$(find_image apt cache)
+        [ -n "$name" ]
+        apt get download "$name" >&2
+    fi
     dpkg -x ./*.deb package
     mv package/boot/vmlinuz-* "$folder/vmlinuz"
 }
