@@ -119,7 +119,7 @@ impl LostReason {
     }
 }
 
-/// How to find the CFA of a frame: the stack pointer of its caller after the return.
+/// Rule for the CFA of a frame: the stack pointer of its caller after the return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CfaRule {
@@ -147,7 +147,7 @@ pub enum CfaRule {
     Unsupported = 10,
 }
 
-/// How to find rbp of the caller.
+/// Rule for rbp of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RbpRule {

@@ -224,7 +224,8 @@ impl Sampler {
         self.kernel.poll_fd()
     }
 
-    /// Handles requests and drains rings. The owner calls it at most 10 times per second.
+    /// Handles requests and drains rings. An agent calls it at most 10 times per second. A short recording may call
+    /// it more often, so that fewer of its stacks are incomplete.
     pub fn handle_events(&mut self) {
         let started = self.cost.begin();
         self.drain_rings();

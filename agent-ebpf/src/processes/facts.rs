@@ -1,4 +1,4 @@
-//! What is known of a process: the source of its labels.
+//! Facts of a process: the source of its labels.
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ pub struct ProcessImage {
     pub environment: Arc<[(Arc<str>, Arc<str>)]>,
     /// Executable mappings by address.
     pub mappings: Arc<Vec<Mapping>>,
-    /// What was read of the executable.
+    /// Properties that were read from the executable.
     pub details: Option<ExecutableDetails>,
     /// The next mapped file is the executable.
     pub(super) awaits_executable: bool,

@@ -148,7 +148,7 @@ struct AgentParts {
     sampler: SamplingCollector,
 }
 
-/// What a sampler is connected to.
+/// Parts of the agent that a sampler uses.
 struct SamplerParts<'a> {
     spools: &'a SpoolSet,
     senders: &'a Arc<SenderDirectory>,

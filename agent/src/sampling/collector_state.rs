@@ -17,7 +17,7 @@ pub enum SamplerPhase {
     Unprivileged(String),
     /// The programs are being loaded.
     Starting,
-    /// It samples.
+    /// The sampler runs.
     Running,
     /// The kill-switch file exists.
     Stopped,

@@ -105,7 +105,7 @@ pub(super) fn labeler(settings: LabelSettings) -> ProcessLabeler {
     ProcessLabeler::new(host(), Arc::new(()), settings)
 }
 
-/// What the sources of a test return and count.
+/// Windows that the sources of a test return, and counts of their calls.
 #[derive(Default)]
 pub(super) struct Script {
     /// Windows in order, or the reasons why one is lost. Without one, a window is empty.
