@@ -232,3 +232,24 @@ fn what_a_failed_sync_dropped_is_written_again() {
         assert_eq!((recovery.damage, log.group_state(1).last), (vec![], Some((next, 2))), "seed {seed}");
     }
 }
+
+/// Each restart of an idle log attests the last commit. The attestations stay within their segment.
+#[test]
+fn restarts_of_an_idle_log_stay_within_the_segment() {
+    let (disk, log) = at_the_end_of_a_segment();
+    drop(log);
+    for _ in 0..2 * SEGMENT / 4096 {
+        let (log, recovery) = open(&disk);
+        assert_eq!((recovery.damage, recovery.cut), (vec![], None));
+        log.attest();
+        assert_eq!(log.failure(), None);
+    }
+    assert_eq!(disk.len("000000000001.log").unwrap(), SEGMENT);
+    let (log, _) = open(&disk);
+    must(&log, vec![entry(1, 13, 1, 1_000)]);
+    assert_eq!(log.group_state(1).last, Some((13, 1)));
+    drop(log);
+    let (log, recovery) = open(&disk.crash(1));
+    assert_eq!((recovery.damage, recovery.cut), (vec![], None));
+    assert_eq!(log.group_state(1).last, Some((13, 1)));
+}
