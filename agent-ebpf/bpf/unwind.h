@@ -19,7 +19,8 @@
 
 #define FRAME_SLOTS 512u /* power of two, at least MAX_STACK_FRAMES */
 #define MAX_SEARCH_STEPS 16
-/* Distance of a frame pointer from the stack pointer, where nothing is known of the code. */
+#define REGISTERS_BUT_RSP_AND_RBP 0xff3fu
+/* Distance of a frame pointer or a likely register from the stack pointer, where nothing is known of the code. */
 #define MAX_GUESSED_FRAME_BYTES (1u << 20)
 /* Code that starts a process calls main with less stack than this. musl has no rows for it. */
 #define MAX_START_BYTES 256u
@@ -42,6 +43,8 @@ struct unwind_state {
 	u32 is_exact;        /* ip is the instruction itself, not a return address */
 	u32 is_loaded;       /* mappings of the process are loaded */
 	u32 unloaded_end;    /* the end if they are not */
+	u32 likely_registers; /* bit by DWARF number: unknown, but a function without calls seldom changes them */
+	u32 reserved;
 	u64 stack_start;     /* stack pointer of the first instruction of the process; 0 if it is not known */
 	u32 end;             /* enum stack_end */
 	u32 first_frame;     /* index of the innermost user frame */
@@ -188,6 +191,7 @@ static __always_inline u32 unwind_return(struct unwind_state *state, u64 ip, u64
 	if (ip >= USER_ADDRESS_END)
 		return ROW_CFA_RULE(state->row.rule) == CFA_NONE ? STACK_BAD_FRAME_POINTER : STACK_UNSUPPORTED_RULE;
 	state->ip = ip;
+	state->likely_registers = state->is_exact ? REGISTERS_BUT_RSP_AND_RBP : 0;
 	state->is_exact = 0;
 	state->registers[REGISTER_RSP] = cfa;
 	state->registers[REGISTER_RBP] = rbp;
@@ -211,8 +215,9 @@ static __always_inline u32 unwind_by_frame_pointer(struct unwind_state *state, u
 
 	if (!unwind_is_known(state, REGISTER_RBP))
 		return STACK_REGISTER_UNKNOWN;
+	/* In code without rows rbp may hold any number, until a frame was found by it. */
 	if (rbp == 0)
-		return STACK_COMPLETE;
+		return is_guess && state->is_exact ? unwind_bad_frame_pointer(state) : STACK_COMPLETE;
 	if (is_guess && (rbp < rsp || rbp & 7))
 		return unwind_bad_frame_pointer(state);
 	if (!state->is_loaded && rbp - rsp > MAX_GUESSED_FRAME_BYTES)
@@ -312,8 +317,14 @@ static __always_inline u32 unwind_follow(struct unwind_state *state)
 		return STACK_COMPLETE;
 	if (rule >= CFA_END)
 		return STACK_UNSUPPORTED_RULE;
-	if (!unwind_is_known(state, number))
-		return STACK_REGISTER_UNKNOWN;
+	if (!unwind_is_known(state, number)) {
+		/* Assembler finds its frame by a register that its helper functions leave alone. Debuggers assume the same. */
+		if (!(state->likely_registers >> number & 1))
+			return STACK_REGISTER_UNKNOWN;
+		cfa = base + (rule == CFA_REGISTER ? offset >> 4 : 0);
+		if (cfa & 7 || cfa - state->registers[REGISTER_RSP] > MAX_GUESSED_FRAME_BYTES)
+			return STACK_REGISTER_UNKNOWN;
+	}
 	switch (rule) {
 	case CFA_PLT:
 		cfa = base + 8 + ((s64)(state->ip & 15) >= offset ? 8 : 0);
@@ -369,6 +380,7 @@ static __always_inline void unwind_begin(struct unwind_state *state)
 	struct process_value *process;
 
 	state->known_registers = 0xffff;
+	state->likely_registers = 0;
 	state->is_exact = 1;
 	state->is_loaded = 0;
 	state->unloaded_end = STACK_PROCESS_NOT_VISIBLE;

@@ -6,7 +6,7 @@ mod generator;
 use std::time::Duration;
 
 use athanor_agent_ebpf::layout::{
-    CfaRule, MAX_USER_FRAMES, MappingValue, PAGE_LOADED, PageKey, PageValue, StackEnd, UnwindRow,
+    CfaRule, MAX_USER_FRAMES, MappingValue, PAGE_LOADED, PageKey, PageValue, RbpRule, StackEnd, UnwindRow,
 };
 use athanor_chassis::{Clock, Random};
 
@@ -17,6 +17,7 @@ const TEST: &str = "generated stacks";
 const STACKS: u64 = 3000;
 const DAMAGED_STACKS: u64 = 3000;
 const RANDOM_SECONDS: u64 = 3;
+const REGISTER_STACK: u64 = 0x7ff0_0000;
 
 #[test]
 fn generated_stack_unwinds_to_its_frames() {
@@ -34,6 +35,26 @@ fn generated_stack_unwinds_to_its_frames() {
     for end in generator::GENERATED_ENDS {
         assert!(ends[end as usize] > STACKS / 100, "{end:?} is generated: {ends:?}");
     }
+}
+
+/// A function without calls leaves the register alone by which its caller finds its frame. A value that leads out of the
+/// stack shows that it did not, and two calls are one too many.
+#[test]
+fn caller_may_find_its_frame_by_a_register() {
+    let Some(mut unwinder) = HostUnwinder::start(TEST) else { return };
+    let mut caller_of = |register: u64, inner_calls: usize| {
+        let (tables, mut thread) = stack_with_register(inner_calls);
+        thread.registers[10] = register;
+        unwinder.load(&tables);
+        let unwound = unwinder.unwind(&thread);
+        (unwound.frames.len(), unwound.end)
+    };
+    let saved_pointer = REGISTER_STACK + 64;
+    assert_eq!(caller_of(saved_pointer, 1), (3, StackEnd::Complete));
+    assert_eq!(caller_of(saved_pointer, 2), (3, StackEnd::RegisterUnknown));
+    assert_eq!(caller_of(REGISTER_STACK - 8, 1), (2, StackEnd::RegisterUnknown));
+    assert_eq!(caller_of(saved_pointer + 1, 1), (2, StackEnd::RegisterUnknown));
+    assert_eq!(caller_of(saved_pointer << 24, 1), (2, StackEnd::RegisterUnknown));
 }
 
 #[test]
@@ -80,6 +101,36 @@ fn random_tables_end_the_walk() {
         walks += 1;
     }
     assert!(walks > 100 && deep > walks / 100, "{deep} of {walks} walks passed the third frame");
+}
+
+/// Returns a stack of `inner_calls` functions below one with a frame by r10, and the outermost one.
+fn stack_with_register(inner_calls: usize) -> (UnwindTables, ThreadState) {
+    const CODE: u64 = 0x40_0000;
+    let mut tables = generator::empty_tables();
+    tables.rows = vec![
+        UnwindRow::new(0, CfaRule::Rsp, 8, RbpRule::Same, 0),
+        UnwindRow::new(0x1000, CfaRule::Register, 8 << 4 | 10, RbpRule::Same, 0),
+        UnwindRow::new(0x2000, CfaRule::End, 0, RbpRule::Same, 0),
+    ];
+    let page = PageValue {
+        state: PAGE_LOADED,
+        chunk: 0,
+        first_row: 0,
+        row_count: tables.rows.len() as u32,
+        used_in: 0,
+        reserved: 0,
+    };
+    tables.pages = vec![(PageKey { file: 1, page: 0 }, page)];
+    tables.mappings =
+        vec![MappingValue { start: CODE, end: CODE + 0x3000, bias: CODE, file: 1, reserved: 0 }];
+    let mut words = [0u64; 16];
+    words[..inner_calls].fill(CODE + 0x100);
+    words[inner_calls - 1] = CODE + 0x1100;
+    words[8] = CODE + 0x2100;
+    tables.memory = vec![(REGISTER_STACK, words.iter().flat_map(|word| word.to_ne_bytes()).collect())];
+    let mut registers = [0; 16];
+    registers[7] = REGISTER_STACK;
+    (tables, ThreadState { registers, ip: CODE + 0x100 })
 }
 
 fn pick(random: &Random, count: usize) -> usize {

@@ -112,6 +112,8 @@ const CHAINS_OF_MUSL: &[ChainMatch] = &[
     in_order(0.05, &["main", "use_recursion", "descend"]),
 ];
 
+/// Argument of Go's linker for a `.debug_frame` that other unwinders can read.
+const READABLE_DEBUG_FRAME: &[&str] = &["-ldflags=-compressdwarf=false"];
 const CHAINS_OF_GO: &[ChainMatch] = &[
     in_order(0.2, &["runtime.goexit", "main.runGoroutine", "main.descend"]),
     in_order(0.1, &["runtime.goexit", "runtime.main", "main.main", "Less", "main.leafOfSort"]),
@@ -284,7 +286,7 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
     KnownProgram {
         max_unknown_share: 1.0,
         roots: ROOTS_OF_GO,
-        ..program(go("go_plain", &["go_plain"], &[]), CHAINS_OF_GO)
+        ..program(go("go_plain", &["go_plain"], READABLE_DEBUG_FRAME), CHAINS_OF_GO)
     },
     KnownProgram {
         max_unknown_share: 1.0,
@@ -295,7 +297,7 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
         max_unknown_share: 1.0,
         roots: ROOTS_OF_GO,
         ..program(
-            go("go_cgo", &["go_cgo"], &[]),
+            go("go_cgo", &["go_cgo"], READABLE_DEBUG_FRAME),
             &[
                 in_order(0.3, &["main.enterC", "runtime.cgocall", "call_leaf_in_c", "leaf_in_c"]),
                 in_order(0.3, &["main.enterC", "runtime.cgocall", "call_back_from_c", "main.leafOfCallback"]),

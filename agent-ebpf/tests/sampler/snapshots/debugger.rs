@@ -18,15 +18,27 @@ while frame is not None:
     frame = frame.older()
 end";
 
-/// Saves the stack while the process is stopped: up to 64 KiB, as far as it is readable.
-const SAVE_STACK: &str = "python
-pointer = int(gdb.parse_and_eval('$rsp'))
+/// Saves the stack while the process is stopped, and the stack that a signal handler with a stack of its own
+/// interrupted: from the red zone on up to 64 KiB, as far as they are readable.
+const SAVE_STACKS: &str = "python
+import struct
+part_bytes = 65536
 with open('FILE', 'wb') as file:
-    for address in range(pointer, pointer + 65536, 8):
-        try:
-            file.write(gdb.selected_inferior().read_memory(address, 8))
-        except gdb.MemoryError:
-            break
+    saved = []
+    frame = gdb.newest_frame()
+    while frame is not None:
+        pointer = int(frame.read_register('rsp')) & (1 << 64) - 1
+        if not any(start <= pointer < start + part_bytes for start in saved):
+            start = pointer - 128
+            saved.append(start)
+            words = []
+            try:
+                for address in range(start, start + part_bytes, 8):
+                    words.append(gdb.selected_inferior().read_memory(address, 8).tobytes())
+            except gdb.MemoryError:
+                pass
+            file.write(struct.pack('<QQ', start, 8 * len(words)) + b''.join(words))
+        frame = frame.older()
 end";
 
 /// Stops a process. Returns the state of its first thread and the addresses of its frames by gdb.
@@ -39,7 +51,7 @@ pub fn stop_and_unwind(pid: u32) -> (ThreadSnapshot, Vec<u64>) {
     let script = folder.path().join("script");
     commands.push(PRINT_FRAMES.to_owned());
     let stack_file = folder.path().join("stack");
-    commands.push(SAVE_STACK.replace("FILE", &stack_file.display().to_string()));
+    commands.push(SAVE_STACKS.replace("FILE", &stack_file.display().to_string()));
     std::fs::write(&script, commands.join("\n")).unwrap();
     let mut command = Command::new("gdb");
     command.args(["-q", "-nx", "-batch", "-p", &pid.to_string(), "-x"]).arg(&script);
@@ -52,6 +64,19 @@ pub fn stop_and_unwind(pid: u32) -> (ThreadSnapshot, Vec<u64>) {
     let registers = numbers("register ");
     assert_eq!(registers.len(), REGISTERS.len(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let state = ThreadState { registers: std::array::from_fn(|index| registers[index]), ip: registers[16] };
-    let stack = std::fs::read(&stack_file).unwrap();
-    (ThreadSnapshot { state, stack }, numbers("frame "))
+    let memory = parse_parts(&std::fs::read(&stack_file).unwrap());
+    (ThreadSnapshot { state, memory }, numbers("frame "))
+}
+
+/// Reads parts of memory: address, size and bytes of each.
+fn parse_parts(mut rest: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let mut parts = Vec::new();
+    while !rest.is_empty() {
+        let (head, bytes) = rest.split_at(16);
+        let start = u64::from_le_bytes(head[..8].try_into().unwrap());
+        let size = u64::from_le_bytes(head[8..].try_into().unwrap()) as usize;
+        parts.push((start, bytes[..size].to_vec()));
+        rest = &bytes[size..];
+    }
+    parts
 }

@@ -68,10 +68,9 @@ impl ProcessImage {
         Self { files, tables }
     }
 
-    /// Returns the tables for a thread: its stack is the only readable memory.
+    /// Returns the tables for a thread: the parts of its stacks are the only readable memory.
     pub fn tables(&self, snapshot: &ThreadSnapshot) -> UnwindTables {
-        let memory = vec![(snapshot.state.registers[7], snapshot.stack.clone())];
-        UnwindTables { memory, ..self.tables.clone() }
+        UnwindTables { memory: snapshot.memory.clone(), ..self.tables.clone() }
     }
 
     /// Returns the addresses of the frames in the process, as they are looked up: inside of the calling instruction.
@@ -95,12 +94,29 @@ impl ProcessImage {
         !stack.frames.iter().any(|frame| frame.is_frame_pointer())
     }
 
-    /// Returns whether the row of a frame needs a register beside rsp and rbp, or all of them.
-    pub fn needs_other_register(&self, frame: PackedFrame) -> bool {
+    /// Returns whether the row of a frame needs more than rsp, rbp and an offset.
+    pub fn needs_rule_of_ours(&self, frame: PackedFrame) -> bool {
         let rules = [CfaRule::Register, CfaRule::Signal, CfaRule::DerefRsp, CfaRule::DerefRbp, CfaRule::Plt];
         self.row_of(frame).is_some_and(|row| {
             row.rule >> 4 == RbpRule::AtRbp as u8 || rules.iter().any(|rule| row.rule & 15 == *rule as u8)
         })
+    }
+
+    /// Returns whether the row of a frame reads below the stack pointer: the frame address, or an rbp that an epilogue
+    /// has already taken from there.
+    pub fn reads_below_stack(&self, frame: PackedFrame) -> bool {
+        let Some(row) = self.row_of(frame) else { return false };
+        let is_at_cfa = row.rule >> 4 == RbpRule::AtCfa as u8;
+        match row.rule & 15 {
+            rule if rule == CfaRule::DerefRsp as u8 => (row.cfa as u16).cast_signed() < 0,
+            rule if rule == CfaRule::Rsp as u8 => is_at_cfa && row.cfa + 8 * i32::from(row.rbp_offset8) < 0,
+            _ => false,
+        }
+    }
+
+    /// Returns whether the row says that the frame is the outermost one.
+    pub fn is_outermost(&self, frame: PackedFrame) -> bool {
+        self.row_of(frame).is_some_and(|row| row.rule & 15 == CfaRule::End as u8)
     }
 
     /// Returns whether the frame is the return from a signal handler.
