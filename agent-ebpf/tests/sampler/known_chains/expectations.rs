@@ -184,7 +184,7 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
     },
     KnownProgram {
         // While the kernel returns from a handler, some registers are those of the handler and some of the code below.
-        min_share: 0.97,
+        min_share: 0.99,
         max_unknown_share: 0.1,
         ..program(
             ProgramBuild::c("signals", &["signals.c"]),
@@ -327,7 +327,7 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
     },
     KnownProgram {
         command: ProgramCommand::WithCrypto,
-        min_share: 0.93,
+        min_share: 0.95,
         max_unknown_share: 1.0,
         ..program(
             ProgramBuild { libraries: &["-lcrypto"], ..ProgramBuild::c("openssl", &["crypto.c"]) },
