@@ -90,6 +90,10 @@ agent-outage SECONDS='3600':
 sampler-snapshots COUNT='10000' GDB='400':
     ATHANOR_SNAPSHOTS={{COUNT}} ATHANOR_GDB_SNAPSHOTS={{GDB}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture snapshots_unwind
 
+# Fuzzes the unwinder of the BPF program, compiled for the host, for SECONDS
+sampler-fuzz SECONDS='600':
+    ATHANOR_UNWINDER_FUZZ_SECONDS={{SECONDS}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture fuzzed_stack
+
 # Samples processes that fork, execute and load libraries for SECONDS; the sampler's memory must not grow
 sampler-soak SECONDS='600':
     ATHANOR_SOAK_SECONDS={{SECONDS}} cargo test --locked --package athanor-agent-ebpf --test sampler -- --nocapture memory_does_not_grow

@@ -4,12 +4,13 @@
 //! cargo run --release --package athanor-agent-ebpf --example sampler_bench -- HZ SECONDS [PROCESSES]
 //! ```
 //!
-//! One program per CPU burns CPU time 30 calls deep. PROCESSES more programs sleep and wake up. The floor of a sample
-//! is the time that the BPF programs take; the rest is user space.
+//! One program per CPU burns CPU time 30 calls deep. PROCESSES more programs with 40 libraries each sleep and wake up,
+//! beside node, rustc and a JVM as far as they are installed. The floor of a sample is the time that the BPF programs
+//! take; the rest is user space.
 
 use std::hint::black_box;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use athanor_agent_ebpf::layout::StackEnd;
@@ -19,15 +20,61 @@ use rustix::time::{ClockId, clock_gettime};
 
 const WINDOW: Duration = Duration::from_secs(10);
 const CALL_DEPTH: u32 = 26;
+const LIBRARY_COUNT: usize = 40;
+const LIBRARY_FOLDER: &str = "/usr/lib/x86_64-linux-gnu";
+/// Large programs that work a little all the time: name of the tool and the command.
+const LARGE_PROGRAMS: [(&str, &str); 3] = [
+    (
+        "node",
+        "exec node -e 'setInterval(() => require(\"zlib\").deflateSync(Buffer.alloc(99999, JSON.stringify(process.env))), 50)'",
+    ),
+    (
+        "rustc",
+        "while :; do echo 'pub fn sort(words: &mut Vec<String>) { words.sort() }' | \
+         rustc -O --crate-type lib -o /dev/null - || exit; sleep 1; done",
+    ),
+    ("java", "exec java \"$SOURCE\""),
+];
+const JAVA_SOURCE: &str = "class Work {
+    public static void main(String[] arguments) throws Exception {
+        for (long i = 0;; i++) {
+            var words = new java.util.ArrayList<String>();
+            for (int j = 0; j < 20000; j++) words.add(\"word \" + i * j);
+            java.util.Collections.sort(words);
+            Thread.sleep(100);
+        }
+    }
+}";
 
 /// Programs that run until they are dropped.
 struct Programs(Vec<Child>);
 
 impl Programs {
-    fn start(kind: &str, count: usize) -> std::io::Result<Self> {
+    fn start(kind: &str, count: usize, libraries: &str) -> std::io::Result<Self> {
         let program = std::env::current_exe()?;
-        let start = |_| Command::new(&program).arg(kind).spawn();
+        // The dynamic linker leaves out a library that lacks another one, and says so.
+        let start = |_| {
+            let mut command = Command::new(&program);
+            command.arg(kind).env("LD_PRELOAD", libraries).stderr(Stdio::null()).spawn()
+        };
         Ok(Self((0..count).map(start).collect::<std::io::Result<_>>()?))
+    }
+
+    fn start_large(source: &std::path::Path) -> std::io::Result<Self> {
+        std::fs::write(source, JAVA_SOURCE)?;
+        let mut programs = Self(Vec::new());
+        for (tool, command) in LARGE_PROGRAMS {
+            let mut version = Command::new(tool);
+            version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+            if version.status().is_ok_and(|status| status.success()) {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", command]).env("SOURCE", source).stderr(Stdio::null());
+                programs.0.push(shell.spawn()?);
+            } else {
+                println!("{tool} is not installed");
+            }
+        }
+        Ok(programs)
     }
 }
 
@@ -49,6 +96,19 @@ fn burn(depth: u32, turns: u64) -> u64 {
     }
 }
 
+/// Returns paths of libraries of the system that a program can load without further code.
+fn some_libraries() -> std::io::Result<String> {
+    let mut paths: Vec<String> = std::fs::read_dir(LIBRARY_FOLDER)?
+        .filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned()))
+        .filter(|path| {
+            path.contains(".so.") && std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file())
+        })
+        .collect();
+    paths.sort();
+    paths.truncate(LIBRARY_COUNT);
+    Ok(paths.join(" "))
+}
+
 fn process_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_secs_f64()
@@ -62,8 +122,10 @@ fn resident_kib() -> u64 {
 
 fn measure(hz: u32, seconds: u64, processes: usize) -> Result<(), Box<dyn std::error::Error>> {
     let cpus = std::thread::available_parallelism()?.get();
-    let _busy = Programs::start("burn", cpus)?;
-    let _others = Programs::start("sleep", processes)?;
+    let folder = tempfile::tempdir()?;
+    let _busy = Programs::start("burn", cpus, "")?;
+    let _others = Programs::start("sleep", processes, &some_libraries()?)?;
+    let _large = Programs::start_large(&folder.path().join("Work.java"))?;
     let config = SamplerConfig {
         frequency_hz: hz,
         process: None,
@@ -119,8 +181,8 @@ fn main() -> ExitCode {
             black_box(burn(CALL_DEPTH, 1_000_000));
         },
         Some("sleep") => loop {
-            std::thread::sleep(Duration::from_millis(200));
-            black_box(burn(CALL_DEPTH, 20_000));
+            std::thread::sleep(Duration::from_millis(400));
+            black_box(burn(CALL_DEPTH, 1_000_000));
         },
         _ => {}
     }

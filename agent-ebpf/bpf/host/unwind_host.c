@@ -9,128 +9,14 @@
  *   2 unwind: stack_key fields pid, exec_id (u32) and start_nanos (u64), 16 registers by DWARF number and ip (u64).
  *             Result: end, number of frames, number of requests, frames (u64). The end is NOT_ENDED if the walk took
  *             more steps than there may be frames. */
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-typedef uint8_t u8;
-typedef uint16_t u16;
-typedef uint32_t u32;
-typedef uint64_t u64;
-typedef int8_t s8;
-typedef int16_t s16;
-typedef int32_t s32;
-typedef int64_t s64;
-#ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
-#endif
-
-#include "../layout.h"
+#include "host_tables.h"
 
 #define COMMAND_TABLES 1
 #define COMMAND_UNWIND 2
 #define NOT_ENDED 0xffffffffu
 #define MAX_LIST_BYTES (1ull << 30)
-
-struct page_entry {
-	struct page_key key;
-	struct page_value value;
-};
-
-struct memory_region {
-	u64 address, size;
-	u8 *bytes;
-};
-
-struct list {
-	u32 count;
-	void *entries;
-};
-
-static struct {
-	u32 pid;
-	struct process_value process;
-	u64 stack_start;
-	struct list mappings, pages, rows, regions;
-	u8 *memory;
-	u32 requests;
-} tables;
-
-struct unwind_state;
-static struct process_value *unwind_find_process(u32 pid);
-static struct mapping_value *unwind_find_mapping(u32 pid, u64 address);
-static struct page_value *unwind_find_page(struct unwind_state *state);
-static void *unwind_find_chunk(u32 chunk);
-static struct unwind_row *unwind_find_row(void *chunk, u32 index);
-static long unwind_read(void *to, u32 size, u64 address);
-static void unwind_request(struct unwind_state *state, u32 kind, u64 address);
-
-#include "../unwind.h"
-
-static struct process_value *unwind_find_process(u32 pid)
-{
-	return pid == tables.pid ? &tables.process : NULL;
-}
-
-static struct mapping_value *unwind_find_mapping(u32 pid, u64 address)
-{
-	struct mapping_value *mappings = tables.mappings.entries;
-
-	for (u32 i = 0; pid == tables.pid && i < tables.mappings.count; i++)
-		if (address >= mappings[i].start && address < mappings[i].end)
-			return &mappings[i];
-	return NULL;
-}
-
-static struct page_value *unwind_find_page(struct unwind_state *state)
-{
-	struct page_entry *pages = tables.pages.entries;
-
-	for (u32 i = 0; i < tables.pages.count; i++)
-		if (pages[i].key.file == state->page.file && pages[i].key.page == state->page.page)
-			return &pages[i].value;
-	return NULL;
-}
-
-/* A chunk is a pointer to its first row. */
-static void *unwind_find_chunk(u32 chunk)
-{
-	u64 first = (u64)chunk * ROWS_PER_CHUNK;
-
-	return first < tables.rows.count ? (struct unwind_row *)tables.rows.entries + first : NULL;
-}
-
-static struct unwind_row *unwind_find_row(void *chunk, u32 index)
-{
-	struct unwind_row *first = chunk;
-	u64 before = first - (struct unwind_row *)tables.rows.entries;
-
-	return index < ROWS_PER_CHUNK && before + index < tables.rows.count ? first + index : NULL;
-}
-
-static long unwind_read(void *to, u32 size, u64 address)
-{
-	struct memory_region *regions = tables.regions.entries;
-
-	for (u32 i = 0; i < tables.regions.count; i++) {
-		u64 offset = address - regions[i].address;
-
-		if (address >= regions[i].address && offset < regions[i].size && size <= regions[i].size - offset) {
-			memcpy(to, regions[i].bytes + offset, size);
-			return 0;
-		}
-	}
-	return -1;
-}
-
-static void unwind_request(struct unwind_state *state, u32 kind, u64 address)
-{
-	(void)state;
-	(void)kind;
-	(void)address;
-	tables.requests++;
-}
 
 static void fail(const char *what)
 {
@@ -208,7 +94,6 @@ static void read_tables(void)
 static void unwind(void)
 {
 	static struct unwind_state state;
-	u32 is_ended = 0;
 
 	memset(&state, 0, sizeof state);
 	read_bytes(&state.record.key.pid, sizeof(u32));
@@ -216,11 +101,7 @@ static void unwind(void)
 	read_bytes(&state.record.key.start_nanos, sizeof(u64));
 	read_bytes(state.registers, sizeof state.registers);
 	read_bytes(&state.ip, sizeof state.ip);
-	state.stack_start = tables.stack_start;
-	tables.requests = 0;
-	unwind_begin(&state);
-	for (u32 step = 0; step <= MAX_USER_FRAMES && !is_ended; step++)
-		is_ended = unwind_step(&state) != 0;
+	u32 is_ended = walk_stack(&state);
 	u32 head[] = { is_ended ? state.end : NOT_ENDED, state.record.user_frames, tables.requests };
 	if (head[1] > MAX_USER_FRAMES)
 		fail("too many frames");

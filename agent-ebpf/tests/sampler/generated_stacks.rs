@@ -3,6 +3,7 @@
 
 mod generator;
 
+use std::process::Command;
 use std::time::Duration;
 
 use athanor_agent_ebpf::layout::{
@@ -10,13 +11,23 @@ use athanor_agent_ebpf::layout::{
 };
 use athanor_chassis::{Clock, Random};
 
-use crate::host_unwinder::{HostUnwinder, ThreadState, UnwindTables};
+use crate::host_unwinder::{HOST_HEADERS, HostUnwinder, ThreadState, UnwindTables};
+use crate::programs::ProgramBuild;
 use generator::{GeneratedStack, StackPlan};
 
 const TEST: &str = "generated stacks";
 const STACKS: u64 = 3000;
 const DAMAGED_STACKS: u64 = 3000;
 const RANDOM_SECONDS: u64 = 3;
+const FUZZ_SECONDS: &str = "5";
+/// Inputs of different coverage that a second of fuzzing finds.
+const MIN_FUZZ_INPUTS: usize = 30;
+const FUZZ_BUILD: ProgramBuild = ProgramBuild {
+    tool: "clang-14",
+    headers: HOST_HEADERS,
+    arguments: &["-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"],
+    ..ProgramBuild::c("unwind_fuzz", &["../../../bpf/host/unwind_fuzz.c"])
+};
 const REGISTER_STACK: u64 = 0x7ff0_0000;
 
 #[test]
@@ -101,6 +112,23 @@ fn random_tables_end_the_walk() {
         walks += 1;
     }
     assert!(walks > 100 && deep > walks / 100, "{deep} of {walks} walks passed the third frame");
+}
+
+/// Inputs that a fuzzer derives from the coverage of the unwinder. The target checks the bounds and the end of each walk.
+#[test]
+fn fuzzed_stack_ends_the_walk() {
+    let Some(fuzzer) = FUZZ_BUILD.build(TEST) else { return };
+    let seconds = std::env::var("ATHANOR_UNWINDER_FUZZ_SECONDS");
+    let seconds = seconds.as_deref().unwrap_or(FUZZ_SECONDS);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(fuzzer);
+    command.arg(format!("-max_total_time={seconds}")).args(["-max_len=8192", "-rss_limit_mb=1024"]);
+    let output = command.arg(folder.path()).current_dir(folder.path()).output().unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    let found = std::fs::read_dir(folder.path()).unwrap().count();
+    assert!(found >= MIN_FUZZ_INPUTS, "{found} inputs cover new code of the unwinder: {log}");
+    println!("the fuzzer found {found} inputs that cover new code");
 }
 
 /// Returns a stack of `inner_calls` functions below one with a frame by r10, and the outermost one.

@@ -13,8 +13,11 @@ use crate::programs::ProgramBuild;
 const COMMAND_TABLES: u32 = 1;
 const COMMAND_UNWIND: u32 = 2;
 
+/// Headers of programs with the unwinder.
+pub const HOST_HEADERS: &[&str] =
+    &["../../../bpf/unwind.h", "../../../bpf/layout.h", "../../../bpf/host/host_tables.h"];
 const HOST_BUILD: ProgramBuild = ProgramBuild {
-    headers: &["../../../bpf/unwind.h", "../../../bpf/layout.h"],
+    headers: HOST_HEADERS,
     arguments: &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     ..ProgramBuild::c("unwind_host", &["../../../bpf/host/unwind_host.c"])
 };
