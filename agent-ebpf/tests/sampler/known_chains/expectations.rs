@@ -242,6 +242,11 @@ pub const KNOWN_PROGRAMS: &[KnownProgram] = &[
         )
     },
     program(
+        // One function of this name is that of the C library, the other one that of the vdso.
+        ProgramBuild::c("clock", &["clock.c"]),
+        &[in_order(0.5, &["_start", "main", "read_clock", "clock_gettime", "clock_gettime"])],
+    ),
+    program(
         ProgramBuild::c("anonymous_code", &["anonymous_code.c"]),
         &[
             exact(0.2, &["_start", "main", "call_generated", "[anonymous]"]),
