@@ -54,7 +54,7 @@ struct HostRun {
     perf_counts: Option<Result<HashMap<u32, u64>, String>>,
     /// Our samples by pid meanwhile.
     counts_beside_perf: HashMap<u32, u64>,
-    /// Facts of processes that lived for 60 ms: executable and command line.
+    /// Facts of processes that lived for 50 ms: executable and command line.
     short_lived: Vec<(String, String)>,
 }
 
@@ -282,14 +282,14 @@ fn check_perf_shares(run: &HostRun, failures: &mut Vec<String>) {
     }
 }
 
-/// Checks that processes of 60 ms have an executable and a cgroup.
+/// Checks that processes of 50 ms have an executable and a cgroup.
 fn check_short_lived(run: &HostRun, failures: &mut Vec<String>) {
     let known = run
         .short_lived
         .iter()
         .filter(|(executable, cgroup)| executable.ends_with("/short_lived") && cgroup.starts_with('/'));
     let (known, all) = (known.count(), run.short_lived.len());
-    println!("{known} of {all} processes that live for 60 ms are known");
+    println!("{known} of {all} processes that live for 50 ms are known");
     if all < 20 || known * 100 < all * 95 {
         failures.push(format!("{known} of {all} short-lived processes are known"));
     }

@@ -1,4 +1,4 @@
-/* Children that live for 60 ms: each is forked, and executes this program under another name. Arguments: seconds, or
+/* Children that live for 50 ms: each is forked, and executes this program under another name. Arguments: seconds, or
  * `child`. */
 #include "burn.h"
 
@@ -13,7 +13,7 @@ KEEP uint64_t leaf_of_child(uint64_t seed)
 int main(int argc, char **argv)
 {
 	if (argc > 1 && strcmp(argv[1], "child") == 0) {
-		double end = now_seconds() + 0.06;
+		double end = now_seconds() + 0.05;
 		for (uint64_t i = 0; now_seconds() < end; i++)
 			sink += leaf_of_child(i);
 		return 0;
