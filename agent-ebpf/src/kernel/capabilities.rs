@@ -15,8 +15,6 @@ impl Capabilities {
     /// Without these there are no samples, or none of other users' processes.
     pub const REQUIRED: CapabilitySet =
         CapabilitySet::BPF.union(CapabilitySet::PERFMON).union(CapabilitySet::SYS_PTRACE);
-    /// Kernel addresses in kallsyms, and files that only their owner may read.
-    pub const OPTIONAL: CapabilitySet = CapabilitySet::SYSLOG.union(CapabilitySet::DAC_READ_SEARCH);
 }
 
 /// Returns the effective capabilities of the calling thread.

@@ -3,7 +3,7 @@
 //! A capability belongs to a thread, so [`prepare_privileges`] runs before the agent starts any. With a sampler, the
 //! agent keeps the three capabilities of the sampler and drops all others. It keeps more in three cases:
 //!
-//! - `sampler.extra_capabilities` names `CAP_SYSLOG` or `CAP_DAC_READ_SEARCH`.
+//! - `sampler.extra_capabilities` names `CAP_SYSLOG`, `CAP_DAC_READ_SEARCH` or `CAP_CHECKPOINT_RESTORE`.
 //! - A configured port is below 1024: `CAP_NET_BIND_SERVICE`.
 //! - The spool folder belongs to another user: `CAP_DAC_OVERRIDE`, since undelivered profiles are in it. Without the
 //!   capability, root is a user like others.
@@ -113,6 +113,7 @@ fn kept_capabilities(config: &AgentConfig, held: CapabilitySet) -> CapabilitySet
         kept |= match extra {
             ExtraCapability::Syslog => CapabilitySet::SYSLOG,
             ExtraCapability::DacReadSearch => CapabilitySet::DAC_READ_SEARCH,
+            ExtraCapability::CheckpointRestore => CapabilitySet::CHECKPOINT_RESTORE,
         };
     }
     let addresses = [config.receive.listen_address, Some(config.operator_address)];
@@ -187,6 +188,8 @@ mod tests {
             kept_capabilities(&extra, sampler | CapabilitySet::SYSLOG),
             sampler | CapabilitySet::SYSLOG
         );
+        let deleted = config("sampler: {extra_capabilities: [CHECKPOINT_RESTORE]}");
+        assert_eq!(kept_capabilities(&deleted, all), sampler | CapabilitySet::CHECKPOINT_RESTORE);
         let port = config("receive: {listen_address: '0.0.0.0:80'}");
         assert_eq!(kept_capabilities(&port, all), sampler | CapabilitySet::NET_BIND_SERVICE);
         let free = config("operator: {listen_address: '127.0.0.1:0'}");

@@ -52,6 +52,8 @@ pub enum ExtraCapability {
     Syslog,
     /// `CAP_DAC_READ_SEARCH`: files that only their owner may read.
     DacReadSearch,
+    /// `CAP_CHECKPOINT_RESTORE`: mapped files that were deleted or exist in memory only.
+    CheckpointRestore,
 }
 
 /// Tenant of sampled profiles. The label decides before the fixed tenant.
@@ -262,9 +264,12 @@ fn read_capabilities(reader: &mut ConfigReader, table: &ConfigTable<'_>) -> BTre
         let capability = match name.to_ascii_uppercase().trim_start_matches("CAP_") {
             "SYSLOG" => ExtraCapability::Syslog,
             "DAC_READ_SEARCH" => ExtraCapability::DacReadSearch,
+            "CHECKPOINT_RESTORE" => ExtraCapability::CheckpointRestore,
             _ => {
-                let message =
-                    format!("extra_capabilities has {:?}; write SYSLOG or DAC_READ_SEARCH", shorten(&name));
+                let message = format!(
+                    "extra_capabilities has {:?}; write SYSLOG, DAC_READ_SEARCH or CHECKPOINT_RESTORE",
+                    shorten(&name)
+                );
                 reader.refuse(item.position, message);
                 continue;
             }

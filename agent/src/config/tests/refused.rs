@@ -271,7 +271,7 @@ fn sampler_refuses_values_out_of_range_with_the_range() {
     );
     refuses(
         "sampler: {extra_capabilities: [SYS_ADMIN]}",
-        &["1:32: extra_capabilities has \"SYS_ADMIN\"; write SYSLOG or DAC_READ_SEARCH"],
+        &["1:32: extra_capabilities has \"SYS_ADMIN\"; write SYSLOG, DAC_READ_SEARCH or CHECKPOINT_RESTORE"],
     );
     refuses("sampler: {tenant: {labl: a}}", &["1:20: unknown key labl in tenant; did you mean label?"]);
     refuses("sampler: 19", &["1:10: sampler is a single value; write a table of settings"]);
