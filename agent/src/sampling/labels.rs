@@ -10,6 +10,8 @@ mod service_names;
 pub use container_labels::ContainerLabels;
 pub use host_facts::HostFacts;
 pub(in crate::sampling) use host_facts::read_text;
+#[cfg(test)]
+pub(in crate::sampling) use label_decision::MAX_SERIES_LABELS;
 pub use label_decision::{LabelDrop, LabelSettings, SeriesKey};
 pub use process_labeler::ProcessLabeler;
 #[cfg(test)]

@@ -14,6 +14,10 @@ use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
 const MAX_PROFILES_PER_UPLOAD: u32 = 64;
 /// Bytes after which an upload takes no further profile.
 const MAX_UPLOAD_BYTES: usize = 1 << 20;
+/// Maximum stacks of a profile: half of what servers accept by default.
+pub(super) const MAX_PROFILE_STACKS: usize = 8000;
+/// Maximum bytes of an encoded profile: half of what servers accept by default. A single stack may be larger.
+pub(super) const MAX_PROFILE_BYTES: usize = 2 << 20;
 
 /// Function that encodes stacks of a window, by their indexes, as a pprof.
 pub type EncodeProfile = dyn Fn(&SampleWindow, &[usize]) -> Vec<u8> + Send + Sync;
@@ -50,7 +54,7 @@ impl PendingUploads {
         let mut samples: u64 = 0;
         while profiles < MAX_PROFILES_PER_UPLOAD && body.len() < MAX_UPLOAD_BYTES {
             let Some(group) = self.groups.pop_front_if(|group| group.key.tenant == tenant) else { break };
-            let profile = (self.encode)(&self.window, &group.stacks);
+            let (group, profile) = self.encode_first_part(group);
             append_series(&mut body, &group.key.labels, &profile, self.random.next_id());
             profiles += 1;
             samples = samples.saturating_add(group.samples);
@@ -65,5 +69,20 @@ impl PendingUploads {
             time: self.window.started_at,
         };
         Some(SampledUpload { upload, samples })
+    }
+
+    /// Encodes as many stacks of a group as servers accept in one profile. The others become the next group.
+    fn encode_first_part(&mut self, mut group: ProfileGroup) -> (ProfileGroup, Vec<u8>) {
+        let mut limit = MAX_PROFILE_STACKS;
+        loop {
+            if let Some(rest) = group.split_off(limit, &self.window) {
+                self.groups.push_front(rest);
+            }
+            let profile = (self.encode)(&self.window, &group.stacks);
+            if profile.len() <= MAX_PROFILE_BYTES || group.stacks.len() <= 1 {
+                return (group, profile);
+            }
+            limit = group.stacks.len() / 2;
+        }
     }
 }

@@ -17,6 +17,20 @@ pub(super) struct ProfileGroup {
     pub(super) samples: u64,
 }
 
+impl ProfileGroup {
+    /// Splits off the stacks after the first `limit`. Returns nothing if there are no more.
+    pub(super) fn split_off(&mut self, limit: usize, window: &SampleWindow) -> Option<Self> {
+        if self.stacks.len() <= limit {
+            return None;
+        }
+        let stacks = self.stacks.split_off(limit);
+        let counts = stacks.iter().filter_map(|&index| window.stacks.get(index)).map(|stack| stack.samples);
+        let samples = counts.fold(0, u64::saturating_add);
+        self.samples = self.samples.saturating_sub(samples);
+        Some(Self { key: Arc::clone(&self.key), stacks, samples })
+    }
+}
+
 /// Process of a stack, and its thread name if stacks are counted by it.
 #[derive(PartialEq, Eq, Hash)]
 struct StackOwner {

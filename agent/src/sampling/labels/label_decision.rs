@@ -19,8 +19,8 @@ const PROFILE_KIND: &str = "process_cpu";
 const INTERNAL_LABEL_PREFIX: &str = "__";
 /// Maximum bytes of the name of a label. Servers reject longer ones by default.
 const MAX_NAME_BYTES: usize = 1024;
-/// Maximum number of labels of a series. Servers reject more than 30 by default.
-const MAX_SERIES_LABELS: usize = 128;
+/// Maximum number of labels of a series. Servers reject more by default.
+pub(in crate::sampling) const MAX_SERIES_LABELS: usize = 30;
 
 /// Settings of labels. A reload replaces them.
 #[derive(Clone, Debug, Default, PartialEq)]

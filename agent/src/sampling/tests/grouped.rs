@@ -3,18 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use athanor_chassis::Random;
+use athanor_agent_ebpf::frame::PackedFrame;
+use athanor_agent_ebpf::layout::FRAME_KERNEL_BIT;
+use athanor_agent_ebpf::window::{CountedStack, FrameName, SampleWindow};
+use athanor_chassis::{Random, TenantLimits};
+use prost::Message;
 use serde_json::json;
 
-use super::made_up::{RecordingSink, facts, labeler, received, window};
+use super::made_up::{ReceivedProfile, RecordingSink, facts, labeler, received, window};
 use crate::config::SymbolizeMode;
 use crate::config::{RelabelRules, SamplerTenant};
 use crate::sampling::encode_profile;
 use crate::sampling::labels::{LabelDrop, LabelSettings};
-use crate::sampling::uploads::PendingUploads;
+use crate::sampling::uploads::{MAX_PROFILE_BYTES, MAX_PROFILE_STACKS, PendingUploads};
 use crate::sampling::window_groups::WindowGroups;
 use crate::upload::{Upload, UploadOrder, UploadOrigin, UploadRoute};
-use athanor_agent_ebpf::window::SampleWindow;
 
 fn uploads(window: SampleWindow, settings: LabelSettings) -> (Vec<Upload>, [u64; LabelDrop::ALL.len()]) {
     let WindowGroups { groups, dropped } = WindowGroups::new(&window, &mut labeler(settings), false);
@@ -74,6 +77,56 @@ fn samples_of_profiles_and_dropped_ones_are_those_of_the_window() {
     let ids: BTreeSet<&str> = profiles.iter().map(|profile| profile.id.as_str()).collect();
     assert_eq!(ids.len(), profiles.len());
     assert!(uploads.iter().all(|upload| upload.profiles <= 64) && uploads.len() == 2, "{}", uploads.len());
+}
+
+/// Returns a window with one process whose stacks have `depth` frames of their own.
+fn busy_window(stacks: usize, depth: usize, name_bytes: usize) -> SampleWindow {
+    let mut window = window(&[(facts(1, "/bin/shop"), 1)]);
+    let template = window.stacks.pop().unwrap();
+    for stack in 0..stacks {
+        let codes = (0..depth).map(|frame| PackedFrame(FRAME_KERNEL_BIT | (stack * depth + frame) as u64));
+        let frames: Arc<[PackedFrame]> = codes.collect();
+        for frame in &*frames {
+            let name = format!("{:0name_bytes$}", frame.0);
+            let name = FrameName { function: name.into(), system_name: None, module: "[kernel]".into() };
+            window.names.insert(frame.code(), name);
+        }
+        let samples = stack as u64 % 5 + 1;
+        window.stacks.push(CountedStack { frames, samples, ..template.clone() });
+    }
+    window
+}
+
+#[test]
+fn group_over_limits_of_servers_becomes_several_profiles() {
+    let limits = TenantLimits::default();
+    // Many stacks, many bytes, and a single stack that is too large to split.
+    for (stacks, depth, name_bytes) in [(20_001, 1, 8), (3000, 20, 100), (2, 300, 8000)] {
+        let window = busy_window(stacks, depth, name_bytes);
+        let total: u64 = window.stacks.iter().map(|stack| stack.samples).sum();
+        let nanos: u64 = window.stacks.iter().map(|stack| stack.nanos).sum();
+        let (uploads, dropped) = uploads(window, LabelSettings::default());
+        let profiles = received(&uploads);
+        assert!(profiles.len() > 1, "{stacks} stacks of {depth} frames");
+        assert_eq!(
+            (profiles.iter().map(|profile| profile.samples).sum::<i64>(), dropped),
+            (total as i64, [0; 4])
+        );
+        let nanos_of = |profile: &ReceivedProfile| {
+            profile.profile.sample.iter().map(|sample| sample.value[1]).sum::<i64>()
+        };
+        assert_eq!(profiles.iter().map(nanos_of).sum::<i64>(), nanos as i64);
+        let ids: BTreeSet<&str> = profiles.iter().map(|profile| profile.id.as_str()).collect();
+        assert_eq!(ids.len(), profiles.len());
+        for received in &profiles {
+            assert_eq!(received.labels, profiles[0].labels);
+            assert!(received.profile.sample.len() <= MAX_PROFILE_STACKS);
+            assert!(received.profile.encoded_len() <= limits.max_profile_size_bytes.as_usize());
+        }
+        assert!(MAX_PROFILE_STACKS <= limits.max_profile_stacktrace_samples as usize);
+        let is_single = |received: &&ReceivedProfile| received.profile.encoded_len() > MAX_PROFILE_BYTES;
+        assert!(profiles.iter().filter(is_single).all(|received| received.profile.sample.len() == 1));
+    }
 }
 
 #[test]

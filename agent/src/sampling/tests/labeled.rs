@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use athanor_agent_ebpf::processes::ProcessFacts;
+use athanor_chassis::TenantLimits;
 use athanor_profile::Labels;
 use serde_json::{Value, json};
 
 use super::made_up::{CONTAINER_ID, Containers, container, facts, host, labeler, labels};
 use crate::config::{RelabelRules, SamplerTenant};
-use crate::sampling::labels::{MAX_VALUE_BYTES, ProcessContext};
+use crate::sampling::labels::{MAX_SERIES_LABELS, MAX_VALUE_BYTES, ProcessContext};
 use crate::sampling::{LabelDrop, LabelSettings, ProcessLabeler, SeriesKey};
 
 fn with_rules(rules: &[Value]) -> LabelSettings {
@@ -179,9 +180,15 @@ fn dropped_process_has_a_reason() {
         json!({"source_labels": ["__meta_process_executable_name"], "regex": "shop", "action": "drop"});
     assert_eq!(decide(with_rules(&[rule]), facts(7, "/bin/shop")), Err(LabelDrop::Rule));
     let pattern = json!({"action": "labelmap", "regex": "__meta_env_var_(.+)"});
-    let mut many = facts(7, "/bin/shop");
-    many.environment = (0..200).map(|index| (format!("V{index}").into(), "1".into())).collect();
-    assert_eq!(decide(with_rules(&[pattern]), many), Err(LabelDrop::LabelLimit));
+    let with_variables = |count: usize| {
+        let mut facts = facts(7, "/bin/shop");
+        facts.environment = (0..count).map(|index| (format!("V{index}").into(), "1".into())).collect();
+        decide(with_rules(std::slice::from_ref(&pattern)), facts)
+    };
+    // Besides them, a profile has its kind, its service and its node.
+    let most = with_variables(MAX_SERIES_LABELS - 3).unwrap();
+    assert_eq!(most.labels.len(), TenantLimits::default().max_label_names_per_series as usize);
+    assert_eq!(with_variables(MAX_SERIES_LABELS - 2), Err(LabelDrop::LabelLimit));
 }
 
 #[test]
