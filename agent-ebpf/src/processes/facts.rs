@@ -22,6 +22,8 @@ pub struct ProcessFacts {
     pub identity: ProcessIdentity,
     /// Parent process. 0 if it is unknown.
     pub parent_pid: u32,
+    /// Oldest ancestor to which records of forks lead: one that ran before the sampler. The process itself if it did.
+    pub oldest_ancestor_pid: u32,
     /// Thread of the kernel, without memory of its own.
     pub is_kernel_thread: bool,
     /// Name of the process.

@@ -222,21 +222,24 @@ impl ProcessHistory {
         if task.pid == task.parent_pid || !is_visible(task.pid) {
             return;
         }
+        let forked = ProcessState::forked(self.parent_of(task), task);
         if let Some(key) = self.latest_key(task.pid) {
             // A request of the process may be handled before the record of its fork.
             if let Some(state) = self.states.get_mut(&key)
                 && state.exited_in.is_none()
                 && state.start.is_of_fork(task.time_nanos)
             {
-                state.parent_pid = task.parent_pid;
+                state.set_ancestry(&forked);
                 return;
             }
             let window = self.window;
             self.states.entry(key).and_modify(|state| state.exited_in = state.exited_in.or(Some(window)));
         }
-        let parent = self.latest_key(task.parent_pid).and_then(|key| self.states.get(&key));
-        let state = ProcessState::forked(parent, task);
-        self.insert(task.pid, state);
+        self.insert(task.pid, forked);
+    }
+
+    fn parent_of(&self, task: &TaskRecord) -> Option<&ProcessState> {
+        self.states.get(&self.latest_key(task.parent_pid)?)
     }
 
     fn apply_comm(&mut self, record: &CommRecord<'_>, time_nanos: u64) {

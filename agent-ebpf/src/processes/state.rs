@@ -19,6 +19,8 @@ pub struct ProcessState {
     pub(super) start: StartTime,
     /// Parent process. 0 if unknown.
     pub(super) parent_pid: u32,
+    /// Oldest ancestor to which records of forks lead. 0 without such a record.
+    pub(super) oldest_ancestor_pid: u32,
     /// Thread of the kernel.
     pub(super) is_kernel_thread: bool,
     /// Real user id.
@@ -96,7 +98,13 @@ impl ProcessState {
     /// Creates the state of a new process: it has the image, cgroup and user of its parent.
     pub(super) fn forked(parent: Option<&Self>, task: &TaskRecord) -> Self {
         let start = StartTime { forked_at: Some(task.time_nanos), ..StartTime::default() };
-        let mut state = Self { start, parent_pid: task.parent_pid, ..Self::default() };
+        let oldest = parent.map(|parent| parent.oldest_ancestor_pid).filter(|pid| *pid != 0);
+        let mut state = Self {
+            start,
+            parent_pid: task.parent_pid,
+            oldest_ancestor_pid: oldest.unwrap_or(task.parent_pid),
+            ..Self::default()
+        };
         let image = parent.and_then(|parent| parent.images.last());
         let image = image.map(|image| ProcessImage { facts: None, ..image.clone() });
         state.images.push(image.unwrap_or_default());
@@ -108,6 +116,15 @@ impl ProcessState {
             state.is_kernel_thread = parent.is_kernel_thread;
         }
         state
+    }
+
+    /// Takes the parent and the ancestor of a state that the record of the same fork made.
+    pub(super) fn set_ancestry(&mut self, forked: &Self) {
+        self.parent_pid = forked.parent_pid;
+        self.oldest_ancestor_pid = forked.oldest_ancestor_pid;
+        for image in &mut self.images {
+            image.facts = None;
+        }
     }
 
     /// Begins a new image.

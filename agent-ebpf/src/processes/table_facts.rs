@@ -12,6 +12,8 @@ use crate::layout::{RequestRecord, StackKey};
 
 /// Reads of one process in one window.
 const MAX_READS_PER_WINDOW: u32 = 4;
+/// Exec id of a task that neither executed a program nor descends from one that did: a thread of the kernel.
+const NEVER_EXECUTED: u32 = 0;
 /// Path of the root of a hierarchy: it names neither container nor unit.
 const ROOT_CGROUP: &str = "/";
 
@@ -137,6 +139,8 @@ fn facts_from_history(
 ) -> Arc<ProcessFacts> {
     let state = history.find_or_add(&ProcessRequest::from_stack(key));
     let parent_pid = state.parent_pid;
+    let oldest_ancestor_pid =
+        if state.oldest_ancestor_pid != 0 { state.oldest_ancestor_pid } else { key.pid };
     let is_kernel_thread = state.is_kernel_thread;
     let user_id = state.user_id;
     let image = state.image_or_derive(key.exec_id, comm);
@@ -154,6 +158,7 @@ fn facts_from_history(
     let details = image.details.clone().unwrap_or_default();
     let mut facts = empty_facts(key, Arc::clone(&image.comm), cgroup);
     facts.parent_pid = parent_pid;
+    facts.oldest_ancestor_pid = oldest_ancestor_pid;
     facts.is_kernel_thread = is_kernel_thread;
     facts.user_id = user_id;
     facts.command_line = image.command_line.clone().unwrap_or_default();
@@ -174,7 +179,8 @@ fn empty_facts(key: &StackKey, comm: Arc<str>, cgroup: Arc<str>) -> ProcessFacts
     ProcessFacts {
         identity: identity_from_key(key),
         parent_pid: 0,
-        is_kernel_thread: false,
+        oldest_ancestor_pid: key.pid,
+        is_kernel_thread: key.exec_id == NEVER_EXECUTED,
         comm,
         command_line: Arc::default(),
         executable: Arc::default(),

@@ -32,6 +32,7 @@ fn process(comm: &str) -> SampledProcess {
     let identity = ProcessIdentity { pid: 42, host_pid: 1042, start_nanos: 1, exec_id: 0 };
     let facts = ProcessFacts {
         identity,
+        oldest_ancestor_pid: 0,
         parent_pid: 1,
         is_kernel_thread: false,
         comm: comm.into(),

@@ -318,3 +318,29 @@ fn kernel_thread_passes_on_and_exec_ends_it() {
     assert!(is_kernel_thread(&mut recorder, 50, thread));
     assert!(!is_kernel_thread(&mut recorder, 51, helper));
 }
+
+#[test]
+fn descendants_have_the_oldest_ancestor_although_their_parents_ended() {
+    let mut recorder = Recorder::new(100);
+    recorder.load(ProcessRequest { pid: 5, start_nanos: 7 * TICK + 3, exec_id: 40 }, "/bin/make");
+    let mut parent = 5;
+    // No process between them is sampled, and each ends before its grandchild starts.
+    for pid in 10..300 {
+        recorder.fork(parent, pid);
+        recorder.exec(pid, "/bin/sh");
+        recorder.exit(parent, parent);
+        recorder.history.end_window();
+        parent = pid;
+    }
+    // A request of the last process is handled before the record of its fork.
+    let start_nanos = recorder.time_nanos + 500;
+    let request = ProcessRequest { pid: 300, start_nanos, exec_id: 3 };
+    let snapshot = ProcessSnapshot { start_ticks: start_nanos / TICK, parent_pid: 1, ..Default::default() };
+    recorder.history.apply_snapshot(&request, snapshot.clone());
+    recorder.fork(parent, 300);
+    assert_eq!(recorder.history.find(&request).unwrap().oldest_ancestor_pid, 5);
+    // A parent that exited leaves its children to another one.
+    recorder.history.apply_snapshot(&request, snapshot);
+    let state = recorder.history.find(&request).unwrap();
+    assert_eq!((state.parent_pid, state.oldest_ancestor_pid), (1, 5));
+}

@@ -124,6 +124,9 @@ fn facts_of_invisible_process_have_name_of_sample() {
     let key = StackKey { host_pid: 77, ..stack_key(&request) };
     let facts = table.facts(&key);
     assert_eq!((&*facts.comm, facts.identity.host_pid), ("sampled", 77));
+    assert!(!facts.is_kernel_thread);
+    let kernel_thread = table.facts(&StackKey { exec_id: 0, ..key });
+    assert!(kernel_thread.is_kernel_thread);
     assert_eq!(table.process_count(), 0);
 }
 

@@ -8,7 +8,7 @@ use crate::targets::service_name_of_container;
 
 /// Service name of the threads of the kernel.
 pub(in crate::sampling) const KERNEL_SERVICE: &str = "kernel";
-/// Service name of a process of which nothing is known.
+/// Service name of processes outside of the PID namespace of the agent, and of those of which nothing is known.
 const UNKNOWN_SERVICE: &str = "unknown";
 /// End of the names of units that are services. Other units, such as sessions, are no services.
 const SERVICE_UNIT_SUFFIX: &str = ".service";
@@ -36,6 +36,10 @@ pub(in crate::sampling) fn default_service_name(facts: &ProcessFacts, labels: &L
     let is_service = unit.ends_with(SERVICE_UNIT_SUFFIX) && !unit.starts_with(USER_MANAGER_PREFIX);
     if is_service && facts.container.is_none() {
         return unit;
+    }
+    // Each hidden process would be a service of its own, with a name that it chooses.
+    if facts.identity.pid == 0 {
+        return UNKNOWN_SERVICE.to_owned();
     }
     let executable = clean_value(executable_name(&facts.executable));
     let names = [executable, clean_value(&facts.comm)];

@@ -122,6 +122,11 @@ fn service_name_is_the_first_of_the_sources_that_exists() {
         service_name(facts)
     };
     assert_eq!(with(&|facts| facts.is_kernel_thread = true), "kernel");
+    let hide = |facts: &mut ProcessFacts| {
+        facts.identity.pid = 0;
+        facts.executable = "".into();
+    };
+    assert_eq!(with(&hide), "unknown", "the process is outside of the PID namespace");
     assert_eq!(with(&|facts| facts.systemd_unit = "nginx.service".into()), "nginx.service");
     assert_eq!(with(&|facts| facts.systemd_unit = "session-3.scope".into()), "shop");
     assert_eq!(with(&|facts| facts.systemd_unit = "user@1000.service".into()), "shop");

@@ -31,6 +31,7 @@ pub(super) fn facts(pid: u32, executable: &str) -> ProcessFacts {
     ProcessFacts {
         identity: ProcessIdentity { pid, host_pid: 1000 + pid, start_nanos: u64::from(pid), exec_id: 1 },
         parent_pid: 1,
+        oldest_ancestor_pid: pid,
         is_kernel_thread: false,
         comm: "comm".into(),
         command_line: "run --fast".into(),
