@@ -22,7 +22,7 @@ use crate::config::Environment;
 use crate::operator::check::{check_config, explain_config};
 use crate::operator::commands::{AgentClient, CommandOutput, format_explanations};
 use crate::sampling::host_check::{HostState, format_findings};
-use crate::sampling::record::{RecordRequest, RecordSelection, record};
+use crate::sampling::record::{RecordRequest, RecordSelection, record, run_stopped};
 use crate::sampling::top::{TopRequest, top};
 
 use args::{
@@ -68,6 +68,7 @@ fn run(cli: AgentCli) -> Result<(), Status> {
             let request = TopRequest { frequency_hz: args.hz, interval: args.interval, once: args.once };
             run_until_interrupt(async |interrupt| top(request, interrupt).await)
         }
+        AgentCommand::RunStopped(args) => Err(run_stopped(&args.command)),
         AgentCommand::Targets(args) => print(&query(&args, async |client| client.targets(args.json).await)?),
         AgentCommand::Spool(args) => match args.command {
             SpoolCommand::Show(args) => {
@@ -119,7 +120,8 @@ fn record_profile(args: RecordArgs) -> Result<(), Status> {
     };
     let length = args.length.or((!has_command).then_some(DEFAULT_RECORD_LENGTH));
     let request = RecordRequest { length, frequency_hz: args.hz, selection, file: args.output };
-    let totals = run_until_interrupt(async |interrupt| record(request, interrupt).await)?;
+    let path = process_environment().find_map(|(name, value)| (name == "PATH").then_some(value));
+    let totals = run_until_interrupt(async |interrupt| record(request, path.as_deref(), interrupt).await)?;
     if has_command {
         eprint!("{totals}");
         return Ok(());

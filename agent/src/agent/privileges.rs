@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use athanor_agent_ebpf::kernel::drop_capabilities_except;
+use athanor_agent_ebpf::kernel::{Capabilities, drop_capabilities_except};
 use athanor_agent_ebpf::symbols::KernelSymbolFile;
 use athanor_chassis::{ErrorCode, Status};
 use rustix::io::Errno;
@@ -96,6 +96,19 @@ pub fn prepare_privileges(config: &AgentConfig) -> Result<PreparedPrivileges, St
     drop_capabilities_except(kept)
         .map_err(|error| Status::new(ErrorCode::PermissionDenied, error.to_string()))?;
     Ok(PreparedPrivileges { phase: SamplerPhase::Starting, warnings, kernel_symbols })
+}
+
+/// Drops all capabilities but the three of the sampler, for a command that samples. Returns kallsyms, opened before.
+/// The calling thread must be the only one.
+///
+/// # Errors
+///
+/// The kernel refuses.
+pub fn keep_sampler_capabilities() -> Result<Option<KernelSymbolFile>, Status> {
+    let kernel_symbols = KernelSymbolFile::open(Path::new(PROC_FOLDER)).ok();
+    drop_capabilities_except(Capabilities::REQUIRED)
+        .map_err(|error| Status::new(ErrorCode::PermissionDenied, error.to_string()))?;
+    Ok(kernel_symbols)
 }
 
 fn missing_message(missing: &[&str]) -> String {

@@ -8,6 +8,7 @@ use athanor_chassis::units::parse_duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::is_frequency;
+use crate::sampling::record::RUN_STOPPED;
 
 /// Shortest and longest time of sampling by a command.
 const MIN_LENGTH: Duration = Duration::from_millis(100);
@@ -70,6 +71,9 @@ pub enum AgentCommand {
     Record(RecordArgs),
     /// Show the processes and functions of this host with the most CPU time
     Top(TopArgs),
+    /// Stop until a signal continues the process, then become the command. `record` starts its command in this way
+    #[command(name = RUN_STOPPED, hide = true)]
+    RunStopped(RunStoppedArgs),
     /// List the targets of a running agent with the states of their kinds
     Targets(AgentQueryArgs),
     /// Show or drain the spool of a running agent
@@ -109,6 +113,14 @@ pub struct RecordArgs {
     pub output: PathBuf,
     /// Command to start and record, with the processes that it starts
     #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Command of a recording.
+#[derive(Args, Debug)]
+pub struct RunStoppedArgs {
+    /// Program and arguments
+    #[arg(value_name = "COMMAND", last = true, required = true)]
     pub command: Vec<OsString>,
 }
 

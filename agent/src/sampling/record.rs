@@ -1,28 +1,34 @@
 //! The command `record`: samples for a time and writes a file.
 
-use std::collections::{BTreeMap, HashSet};
+mod process_chooser;
+mod stopped_command;
+
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::fs::File;
 use std::future::Future;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::sync::Arc;
+use std::process::Child;
 use std::time::Duration;
 
 use athanor_agent_ebpf::layout::{LostReason, StackEnd};
 use athanor_agent_ebpf::profiles::{UnnamedFrames, encode_pprof, write_folded, write_svg};
-use athanor_agent_ebpf::sampler::{Sampler, SamplerConfig, SamplerStats};
-use athanor_agent_ebpf::window::{SampleWindow, SampledProcess};
+use athanor_agent_ebpf::sampler::{Sampler, SamplerConfig, SamplerError, SamplerStats};
+use athanor_agent_ebpf::window::SampleWindow;
 use athanor_chassis::{Clock, ErrorCode, Random, Status};
 use athanor_profile::formats::pprof::gzip;
 use athanor_profile::render::printable::escape_control;
 
-use super::labels::HostFacts;
-use super::labels::LabelSettings;
-use super::labels::ProcessLabeler;
 use super::sample_source::{SampleSource, sampler_config};
 use super::window_merge::WindowMerge;
+use crate::agent::privileges::keep_sampler_capabilities;
 use crate::config::SamplerSettings;
+use stopped_command::StoppedCommand;
+
+pub(super) use process_chooser::ProcessChooser;
+pub use stopped_command::{RUN_STOPPED, run_stopped};
 
 /// Interval of handling events. It is short, because a recording is, and each program is new to it.
 const EVENT_INTERVAL: Duration = Duration::from_millis(20);
@@ -102,12 +108,20 @@ impl RecordFormat {
     }
 }
 
-/// Records and writes the file. Returns the totals and losses as text. An interrupt ends the recording early.
+/// Records and writes the file. Returns the totals and losses as text. An interrupt ends the recording early. `path` is
+/// the variable `PATH`, in which the command is looked up.
+///
+/// File and command belong to the caller: they are opened and started before the process drops its capabilities. The
+/// calling thread must be the only one.
 ///
 /// # Errors
 ///
 /// The kernel refuses, the command does not start, or the file cannot be written.
-pub async fn record(request: RecordRequest, interrupt: impl Future<Output = ()>) -> Result<String, Status> {
+pub async fn record(
+    request: RecordRequest,
+    path: Option<&str>,
+    interrupt: impl Future<Output = ()>,
+) -> Result<String, Status> {
     let format = RecordFormat::from_path(&request.file)?;
     let clock = Clock::system();
     let mut chooser = ProcessChooser::new(&request.selection);
@@ -115,24 +129,28 @@ pub async fn record(request: RecordRequest, interrupt: impl Future<Output = ()>)
         RecordSelection::Process(pid) => Some(existing_process(pid)?),
         _ => None,
     };
-    let mut source = start_sampler(request.frequency_hz, process, &clock)?;
-    let child = match &request.selection {
-        RecordSelection::Command(command) => Some(start_command(command)?),
+    let output = OutputFile::open(&request.file)?;
+    let command = match &request.selection {
+        RecordSelection::Command(command) => Some(StoppedCommand::start(command, path)?),
         _ => None,
     };
-    chooser.root = child.as_ref().map(Child::id);
+    chooser.root = command.as_ref().map(StoppedCommand::pid);
+    let mut source = start_sampler(request.frequency_hz, process, &clock)?;
+    let child = match command {
+        Some(command) => command.run()?,
+        None => None,
+    };
     let recording = Recording { clock, length: request.length, child };
-    let merge = recording.run(&mut source, &mut chooser, interrupt).await?;
-    let Some((window, left_out)) = merge.finish() else { return Ok("nothing was recorded\n".to_owned()) };
-    let bytes = format.encode(&window);
-    std::fs::write(&request.file, &bytes).map_err(|error| {
-        let message = format!("{}: cannot write the recording: {error}", request.file.display());
-        Status::new(ErrorCode::Unavailable, message)
-    })?;
-    Ok(format_totals(&window, left_out, &source.stats(), &request.file))
+    let recorded = recording.run(&mut source, &mut chooser, interrupt).await?;
+    output.write(&format.encode(&recorded.window))?;
+    let mut text = recorded.format_totals(&source.stats(), &request.file);
+    if matches!(request.selection, RecordSelection::Service(_) | RecordSelection::Command(_)) {
+        let _ = writeln!(text, "samples of other processes: {}", recorded.other_samples);
+    }
+    Ok(text)
 }
 
-/// Starts a sampler without an agent.
+/// Starts a sampler without an agent, with the capabilities of a sampler only. The calling thread must be the only one.
 ///
 /// # Errors
 ///
@@ -144,10 +162,15 @@ pub(super) fn start_sampler(
 ) -> Result<Sampler, Status> {
     let settings = SamplerSettings { frequency_hz, max_cpu_percent: 100.0, ..SamplerSettings::default() };
     let config = SamplerConfig { process, ..sampler_config(&settings) };
-    Sampler::start(config, clock.clone(), Random::system()).map_err(|error| {
+    let kernel_symbols = keep_sampler_capabilities()?;
+    let mut sampler = Sampler::start(config, clock.clone(), Random::system()).map_err(|error| {
         let message = format!("{error}; athanor-agent check --host shows what is missing");
         Status::new(ErrorCode::Precondition, message)
-    })
+    })?;
+    if let Some(file) = kernel_symbols {
+        sampler.set_kernel_symbols(file);
+    }
+    Ok(sampler)
 }
 
 fn existing_process(pid: u32) -> Result<u32, Status> {
@@ -157,13 +180,32 @@ fn existing_process(pid: u32) -> Result<u32, Status> {
     Err(Status::new(ErrorCode::NotFound, format!("--pid: no process has the id {pid}")))
 }
 
-fn start_command(command: &[OsString]) -> Result<Child, Status> {
-    let program = command.first().cloned().unwrap_or_default();
-    let started = Command::new(&program).args(command.iter().skip(1)).spawn();
-    started.map_err(|error| {
-        let message = format!("{}: cannot start the command: {error}", Path::new(&program).display());
-        Status::new(ErrorCode::NotFound, message)
-    })
+/// File of a recording. It keeps its content until the recording is complete.
+struct OutputFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OutputFile {
+    fn open(path: &Path) -> Result<Self, Status> {
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| cannot_write(path, &error))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    fn write(mut self, bytes: &[u8]) -> Result<(), Status> {
+        let written = self.file.write_all(bytes).and_then(|()| {
+            // The rest of a longer recording. A pipe has none.
+            let is_regular = self.file.metadata()?.is_file();
+            if is_regular { self.file.set_len(bytes.len() as u64) } else { Ok(()) }
+        });
+        written.map_err(|error| cannot_write(&self.path, &error))
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Status {
+    let message = format!("{}: cannot write the recording: {error}", path.display());
+    Status::new(ErrorCode::Unavailable, message)
 }
 
 /// Running recording.
@@ -175,14 +217,20 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// Samples until the end of the time, the end of the child, or the interrupt.
+    /// Samples until the end of the time, the end of the child, or the interrupt. A window that cannot be read is
+    /// counted, and the recording goes on.
+    ///
+    /// # Errors
+    ///
+    /// No window can be read.
     pub(super) async fn run(
         mut self,
         source: &mut dyn SampleSource,
         chooser: &mut ProcessChooser,
         interrupt: impl Future<Output = ()>,
-    ) -> Result<WindowMerge, Status> {
+    ) -> Result<RecordedWindows, Status> {
         let mut merge = WindowMerge::default();
+        let mut losses = WindowLosses::default();
         let start = self.clock.monotonic();
         let end = self.length.map(|length| start + length);
         let mut window_end = start + WINDOW_INTERVAL;
@@ -195,7 +243,7 @@ impl Recording {
             }
             if now >= window_end {
                 window_end = now + WINDOW_INTERVAL;
-                merge_window(source, &mut merge, chooser)?;
+                losses.add(merge_window(source, &mut merge, chooser));
             }
             let wait = end.map_or(EVENT_INTERVAL, |end| EVENT_INTERVAL.min(end - now));
             tokio::select! {
@@ -203,8 +251,18 @@ impl Recording {
                 () = self.clock.sleep(wait) => source.handle_events(),
             }
         }
-        merge_window(source, &mut merge, chooser)?;
-        Ok(merge)
+        losses.add(merge_window(source, &mut merge, chooser));
+        let error = losses.last_error.unwrap_or_default();
+        let Some((window, left_out)) = merge.finish() else {
+            return Err(Status::new(ErrorCode::Unavailable, error));
+        };
+        Ok(RecordedWindows {
+            window,
+            left_out_samples: left_out.stacks,
+            other_samples: left_out.processes,
+            lost_windows: losses.windows,
+            last_error: error,
+        })
     }
 
     fn has_child_ended(&mut self) -> bool {
@@ -213,91 +271,80 @@ impl Recording {
     }
 }
 
+/// Windows that could not be read.
+#[derive(Default)]
+struct WindowLosses {
+    windows: u64,
+    last_error: Option<String>,
+}
+
+impl WindowLosses {
+    fn add(&mut self, merged: Result<(), SamplerError>) {
+        if let Err(error) = merged {
+            self.windows += 1;
+            self.last_error = Some(error.to_string());
+        }
+    }
+}
+
 fn merge_window(
     source: &mut dyn SampleSource,
     merge: &mut WindowMerge,
     chooser: &mut ProcessChooser,
-) -> Result<(), Status> {
-    let window = source.close_window();
-    let window = window.map_err(|error| Status::new(ErrorCode::Unavailable, error.to_string()))?;
+) -> Result<(), SamplerError> {
+    let window = source.close_window()?;
     chooser.begin_window(&window);
     merge.add(window, |process| chooser.is_chosen(process));
     Ok(())
 }
 
-/// Choice of the processes of a recording.
-pub(super) struct ProcessChooser {
-    service: Option<String>,
-    /// Process of the command.
-    pub(super) root: Option<u32>,
-    /// Processes of the command: the root and its descendants.
-    family: HashSet<u32>,
-    labeler: ProcessLabeler,
+/// Sum of the windows of a recording, with what it lacks.
+pub(super) struct RecordedWindows {
+    pub(super) window: SampleWindow,
+    /// Samples of stacks that did not fit.
+    pub(super) left_out_samples: u64,
+    /// Samples of processes that were not chosen.
+    pub(super) other_samples: u64,
+    pub(super) lost_windows: u64,
+    /// Reason why the last of these windows was lost.
+    pub(super) last_error: String,
 }
 
-impl ProcessChooser {
-    pub(super) fn new(selection: &RecordSelection) -> Self {
-        let service = match selection {
-            RecordSelection::Service(service) => Some(service.clone()),
-            _ => None,
-        };
-        let host = HostFacts::read(Path::new("/"), None);
-        let labeler = ProcessLabeler::new(host, Arc::new(()), LabelSettings::default());
-        Self { service, root: None, family: HashSet::new(), labeler }
-    }
-
-    /// Adds the descendants of the command that are in a window. A child may be listed before its parent.
-    pub(super) fn begin_window(&mut self, window: &SampleWindow) {
-        self.labeler.begin_window();
-        self.family.extend(self.root);
-        loop {
-            let before = self.family.len();
-            for process in &window.processes {
-                if self.family.contains(&process.facts.parent_pid) {
-                    self.family.insert(process.facts.identity.pid);
-                }
-            }
-            if self.root.is_none() || self.family.len() == before {
-                return;
-            }
+impl RecordedWindows {
+    /// Returns the totals and losses.
+    pub(super) fn format_totals(&self, stats: &SamplerStats, file: &Path) -> String {
+        let stacks = &self.window.stacks;
+        let samples: u64 = stacks.iter().map(|stack| stack.samples).sum();
+        let nanos: u64 = stacks.iter().map(|stack| stack.nanos).sum();
+        let mut incomplete: BTreeMap<&str, u64> = BTreeMap::new();
+        for stack in stacks.iter().filter(|stack| stack.end != StackEnd::Complete) {
+            *incomplete.entry(stack.end.name()).or_default() += stack.samples;
         }
-    }
-
-    pub(super) fn is_chosen(&mut self, process: &SampledProcess) -> bool {
-        if self.root.is_some() {
-            return self.family.contains(&process.facts.identity.pid);
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{}: {samples} samples of {} processes in {:.1} s, {:.3} s of CPU time",
+            escape_control(&file.to_string_lossy()),
+            self.window.processes.len(),
+            self.window.duration.as_secs_f64(),
+            Duration::from_nanos(nanos).as_secs_f64()
+        );
+        let mut lost: BTreeMap<&str, u64> =
+            LostReason::ALL.iter().map(|reason| reason.name()).zip(stats.samples_lost).collect();
+        lost.insert("too_many_stacks", self.left_out_samples);
+        for (name, counts) in [("incomplete stacks", &incomplete), ("lost samples", &lost)] {
+            let counted = counts.iter().filter(|(_, count)| **count > 0);
+            let texts: Vec<String> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
+            let _ = writeln!(
+                text,
+                "{name}: {}",
+                if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+            );
         }
-        let Some(service) = &self.service else { return true };
-        let decision = self.labeler.decision(&process.facts, None);
-        decision.is_ok_and(|key| key.labels.get("service_name") == Some(service))
+        if self.lost_windows > 0 {
+            let error = escape_control(&self.last_error);
+            let _ = writeln!(text, "lost windows: {}, the last one because: {error}", self.lost_windows);
+        }
+        text
     }
-}
-
-/// Returns the totals and losses of a recording.
-fn format_totals(window: &SampleWindow, left_out: u64, stats: &SamplerStats, file: &Path) -> String {
-    let samples: u64 = window.stacks.iter().map(|stack| stack.samples).sum();
-    let nanos: u64 = window.stacks.iter().map(|stack| stack.nanos).sum();
-    let mut incomplete: BTreeMap<&str, u64> = BTreeMap::new();
-    for stack in window.stacks.iter().filter(|stack| stack.end != StackEnd::Complete) {
-        *incomplete.entry(stack.end.name()).or_default() += stack.samples;
-    }
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "{}: {samples} samples of {} processes in {:.1} s, {:.3} s of CPU time",
-        escape_control(&file.to_string_lossy()),
-        window.processes.len(),
-        window.duration.as_secs_f64(),
-        Duration::from_nanos(nanos).as_secs_f64()
-    );
-    let mut lost: BTreeMap<&str, u64> =
-        LostReason::ALL.iter().map(|reason| reason.name()).zip(stats.samples_lost).collect();
-    lost.insert("too_many_stacks", left_out);
-    for (name, counts) in [("incomplete stacks", &incomplete), ("lost samples", &lost)] {
-        let counted = counts.iter().filter(|(_, count)| **count > 0);
-        let texts: Vec<String> = counted.map(|(reason, count)| format!("{reason} {count}")).collect();
-        let _ =
-            writeln!(text, "{name}: {}", if texts.is_empty() { "none".to_owned() } else { texts.join(", ") });
-    }
-    text
 }

@@ -28,7 +28,16 @@ pub(super) struct WindowMerge {
     processes: HashMap<ProcessIdentity, u32>,
     stacks: HashMap<StackIdentity, usize>,
     files: HashSet<FileId>,
-    left_out_samples: u64,
+    left_out: LeftOutSamples,
+}
+
+/// Samples that a sum of windows lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOutSamples {
+    /// Samples of stacks that did not fit.
+    pub(super) stacks: u64,
+    /// Samples of processes that were not chosen.
+    pub(super) processes: u64,
 }
 
 impl WindowMerge {
@@ -50,7 +59,10 @@ impl WindowMerge {
         sum.files.extend(files.into_iter().filter(|file| self.files.insert(file.id)));
         for mut stack in stacks {
             let index = stack.process as usize;
-            let Some(process) = processes.get(index).filter(|_| chosen[index]) else { continue };
+            let Some(process) = processes.get(index).filter(|_| chosen[index]) else {
+                self.left_out.processes = self.left_out.processes.saturating_add(stack.samples);
+                continue;
+            };
             let place = self.processes.entry(process.facts.identity).or_insert_with(|| {
                 sum.processes.push(process.clone());
                 (sum.processes.len() - 1) as u32
@@ -65,14 +77,14 @@ impl WindowMerge {
                 self.stacks.insert(identity, sum.stacks.len());
                 sum.stacks.push(stack);
             } else {
-                self.left_out_samples = self.left_out_samples.saturating_add(stack.samples);
+                self.left_out.stacks = self.left_out.stacks.saturating_add(stack.samples);
             }
         }
     }
 
-    /// Returns the sum, and the samples that did not fit. None without a window.
-    pub(super) fn finish(self) -> Option<(SampleWindow, u64)> {
-        self.sum.map(|sum| (sum, self.left_out_samples))
+    /// Returns the sum, and the samples that it lacks. None without a window.
+    pub(super) fn finish(self) -> Option<(SampleWindow, LeftOutSamples)> {
+        self.sum.map(|sum| (sum, self.left_out))
     }
 }
 
