@@ -312,6 +312,11 @@ impl Sampler {
         Ok(())
     }
 
+    /// Adds CPU time that its owner used for a window, such as for labels. It counts in the next window.
+    pub fn add_cost(&mut self, time: Duration) {
+        self.cost.add(time);
+    }
+
     /// Blocks for this long and handles events.
     pub fn run_for(&mut self, time: Duration) {
         const MIN_PAUSE: Duration = Duration::from_millis(100);

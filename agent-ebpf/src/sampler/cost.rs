@@ -38,6 +38,11 @@ impl CostMeter {
         self.user_time += thread_time().saturating_sub(start.0);
     }
 
+    /// Adds time of work that was measured elsewhere.
+    pub(super) fn add(&mut self, time: Duration) {
+        self.user_time = self.user_time.saturating_add(time);
+    }
+
     /// Returns the share of all CPUs in the window, in percent.
     pub(super) fn end_window(&mut self, program_nanos: u64, duration: Duration, cpus: usize) -> f64 {
         let program = Duration::from_nanos(program_nanos.saturating_sub(self.counted_program_nanos));
@@ -76,7 +81,7 @@ mod tests {
         let mut meter = CostMeter::new();
         meter.user_time = Duration::from_millis(30);
         assert_eq!(meter.end_window(10_000_000, Duration::from_secs(2), 2), 1.0);
-        meter.user_time += Duration::from_millis(20);
+        meter.add(Duration::from_millis(20));
         assert_eq!(meter.end_window(10_000_000, Duration::from_secs(2), 2), 0.5);
         assert_eq!(meter.end_window(10_000_000, Duration::ZERO, 2), 0.0);
     }

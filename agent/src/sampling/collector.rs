@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::collector_state::{CollectorState, CollectorStats, SamplerPhase};
 use super::labels::LabelSettings;
 use super::labels::ProcessLabeler;
-use super::sample_source::{SampleSource, StartSource};
+use super::sample_source::{SampleSource, StartSource, measure_cpu_time};
 use super::uploads::{EncodeProfile, PendingUploads};
 use super::window_groups::WindowGroups;
 use crate::config::SamplerSettings;
@@ -143,7 +142,9 @@ impl SamplingCollector {
         while !stop.is_cancelled() {
             if shared.is_killed() {
                 if shared.state.set_phase(SamplerPhase::Stopped) {
-                    tracing::warn!("sampling stopped, because the kill-switch file exists");
+                    tracing::warn!(
+                        "sampling stopped, because the kill-switch file exists or cannot be looked up"
+                    );
                 }
                 shared.pause(KILL_SWITCH_INTERVAL, &stop).await;
                 continue;
@@ -169,8 +170,10 @@ impl SamplingCollector {
 }
 
 impl CollectorInner {
+    /// Returns whether the kill-switch file exists. A file that cannot be looked up may exist, so it counts.
     fn is_killed(&self) -> bool {
-        self.settings.kill_switch_file.as_deref().is_some_and(Path::exists)
+        let file = self.settings.kill_switch_file.as_deref();
+        file.is_some_and(|file| file.try_exists().unwrap_or(true))
     }
 
     async fn pause(&self, time: Duration, stop: &CancellationToken) {
@@ -260,7 +263,12 @@ impl CollectorInner {
             }
         };
         loop {
-            let encode = move || (pending.next_upload(), pending);
+            let source = Arc::clone(source);
+            let encode = move || {
+                let (upload, time) = measure_cpu_time(|| pending.next_upload());
+                source.lock().add_cost(time);
+                (upload, pending)
+            };
             let (upload, rest) = self.compute.run(encode).await?;
             let Some(sampled) = upload else { return Ok(()) };
             pending = rest;
@@ -277,13 +285,15 @@ impl CollectorInner {
         let by_thread = self.settings.thread_names;
         let random = self.random.split();
         let read = move || -> Result<WindowRead, SamplerError> {
-            let mut source = source.lock();
-            let window = source.close_window();
-            let stats = source.stats();
-            drop(source);
+            let mut locked = source.lock();
+            let window = locked.close_window();
+            let stats = locked.stats();
+            drop(locked);
             let window = window?;
             let mut labeler = labeler.lock();
-            let WindowGroups { groups, dropped } = WindowGroups::new(&window, &mut labeler, by_thread);
+            let label = || WindowGroups::new(&window, &mut labeler, by_thread);
+            let (WindowGroups { groups, dropped }, time) = measure_cpu_time(label);
+            source.lock().add_cost(time);
             let labeled = labeler.len() as u64;
             let pending = PendingUploads::new(window, groups, encode, random);
             Ok(WindowRead { pending, stats, dropped, labeled })

@@ -19,7 +19,7 @@ pub enum SamplerPhase {
     Starting,
     /// The sampler runs.
     Running,
-    /// The kill-switch file exists.
+    /// The kill-switch file exists, or cannot be looked up.
     Stopped,
     /// The kernel refused. It is tried again.
     Failed(String),
@@ -47,9 +47,10 @@ impl SamplerPhase {
     pub fn problem(&self) -> Option<&str> {
         match self {
             Self::Unprivileged(problem) | Self::Failed(problem) => Some(problem),
-            Self::Stopped => {
-                Some("the kill-switch file exists (sampler.kill_switch_file); remove it to go on")
-            }
+            Self::Stopped => Some(
+                "the kill-switch file exists or cannot be looked up (sampler.kill_switch_file); remove it, or \
+                     let the agent search its folders",
+            ),
             Self::Disabled | Self::Starting | Self::Running => None,
         }
     }

@@ -2,12 +2,14 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use athanor_agent_ebpf::sampler::{Sampler, SamplerConfig, SamplerError, SamplerStats};
 use athanor_agent_ebpf::window::SampleWindow;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{SamplerSettings, SymbolizeMode};
 
@@ -36,8 +38,25 @@ pub trait SampleSource: Send + 'static {
     /// Fails if the window cannot be read. Its samples are lost.
     fn close_window(&mut self) -> Result<SampleWindow, SamplerError>;
 
+    /// Adds CPU time that the caller used for a window, to the own share of the next one.
+    fn add_cost(&mut self, time: Duration);
+
     /// Returns the counters.
     fn stats(&self) -> Arc<SamplerStats>;
+}
+
+/// Runs work on this thread. Returns its result with the CPU time that it used.
+pub(super) fn measure_cpu_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = thread_time();
+    let result = work();
+    (result, thread_time().saturating_sub(start))
+}
+
+/// Returns the CPU time of this thread.
+pub(super) fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// Function that starts a source. It blocks for up to seconds.
@@ -63,6 +82,10 @@ impl SampleSource for Sampler {
         Sampler::close_window(self)
     }
 
+    fn add_cost(&mut self, time: Duration) {
+        Sampler::add_cost(self, time);
+    }
+
     fn stats(&self) -> Arc<SamplerStats> {
         Sampler::stats(self)
     }
@@ -79,6 +102,7 @@ pub fn sampler_config(settings: &SamplerSettings) -> SamplerConfig {
         max_cpu_percent: settings.max_cpu_percent,
         environment_variables: settings.environment_variables.clone(),
         proc_folder: PathBuf::from(PROC_FOLDER),
-        kill_switch_file: settings.kill_switch_file.as_deref().map(Path::to_owned),
+        // The collector looks at the file, and unloads the sampler.
+        kill_switch_file: None,
     }
 }

@@ -3,17 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use athanor_agent_ebpf::processes::ContainerFacts;
+use athanor_agent_ebpf::window::SampleWindow;
 use athanor_chassis::time::clock::ManualClock;
 use athanor_chassis::{Clock, ComputePool, Random};
+use athanor_profile::Labels;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::made_up::{RecordingSink, START, Script, ScriptedSource, facts, labeler, received, window};
+use super::made_up::{
+    RecordingSink, START, Script, ScriptedSource, container, facts, host, labeler, received, window,
+};
 use crate::config::SymbolizeMode;
 use crate::config::{RelabelRules, SamplerSettings};
+use crate::sampling::sample_source::thread_time;
 use crate::sampling::{
-    CollectorParams, CollectorStats, LabelSettings, SamplerPhase, SamplingCollector, encode_profile,
+    CollectorParams, CollectorStats, ContainerLabels, EncodeProfile, LabelSettings, ProcessLabeler,
+    SamplerPhase, SamplingCollector, encode_profile,
 };
 
 /// Running collector with the means to drive it.
@@ -28,6 +35,18 @@ struct TestRun {
 
 impl TestRun {
     fn start(script: Script, settings: SamplerSettings) -> Self {
+        let encode = Arc::new(|window: &SampleWindow, stacks: &[usize]| {
+            encode_profile(window, stacks, SymbolizeMode::Local)
+        });
+        Self::start_with(script, settings, labeler(LabelSettings::default()), encode)
+    }
+
+    fn start_with(
+        script: Script,
+        settings: SamplerSettings,
+        labeler: ProcessLabeler,
+        encode: Arc<EncodeProfile>,
+    ) -> Self {
         let (clock, hand) = Clock::manual(START);
         let script = Arc::new(Mutex::new(script));
         let sink = Arc::new(RecordingSink::default());
@@ -38,8 +57,8 @@ impl TestRun {
             compute: ComputePool::inline(),
             sink: Arc::clone(&sink) as _,
             start: Arc::new(move || ScriptedSource::start(&started)),
-            encode: Arc::new(|window, stacks| encode_profile(window, stacks, SymbolizeMode::Local)),
-            labeler: labeler(LabelSettings::default()),
+            encode,
+            labeler,
             settings,
         });
         let stop = CancellationToken::new();
@@ -207,6 +226,59 @@ async fn kill_switch_unloads_the_sampler_until_the_file_is_gone() {
     run.advance(2).await;
     assert_eq!((run.script.lock().started, run.samples()), (2, 7));
     assert_eq!(run.stats().sampler.samples_delivered, 7, "counters go on");
+}
+
+#[tokio::test]
+async fn kill_switch_that_cannot_be_looked_up_counts_as_existing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stop");
+    std::os::unix::fs::symlink("stop", &file).unwrap();
+    let settings = SamplerSettings { kill_switch_file: Some(file.clone()), ..SamplerSettings::default() };
+    let run = TestRun::start(script_of(&[3]), settings);
+    run.settle().await;
+    assert_eq!((run.stats().phase, run.script.lock().started), (SamplerPhase::Stopped, 0));
+    std::fs::remove_file(&file).unwrap();
+    run.advance(10).await;
+    assert_eq!((run.stats().phase, run.script.lock().started), (SamplerPhase::Running, 1));
+}
+
+/// Uses CPU time on this thread.
+fn burn(time: Duration) {
+    let start = thread_time();
+    while thread_time() - start < time {}
+}
+
+/// Directory whose lookups cost CPU time.
+struct ExpensiveContainers;
+
+impl ContainerLabels for ExpensiveContainers {
+    fn container_labels(&self, _container: &ContainerFacts) -> Option<Labels> {
+        burn(LABEL_COST);
+        None
+    }
+}
+
+const LABEL_COST: Duration = Duration::from_millis(3);
+const ENCODE_COST: Duration = Duration::from_millis(5);
+
+#[tokio::test]
+async fn labels_and_encoding_count_as_cost_of_the_sampler() {
+    let mut process = facts(1, "/bin/shop");
+    process.container = Some(container());
+    let windows = [Ok(window(&[(process, 3)]))];
+    let script = Script { windows: windows.into(), ..Script::default() };
+    let labeler = ProcessLabeler::new(host(), Arc::new(ExpensiveContainers), LabelSettings::default());
+    let encode: Arc<EncodeProfile> = Arc::new(|window, stacks| {
+        burn(ENCODE_COST);
+        encode_profile(window, stacks, SymbolizeMode::Local)
+    });
+    let run = TestRun::start_with(script, SamplerSettings::default(), labeler, encode);
+    run.advance(2).await;
+    assert_eq!(run.samples(), 3);
+    let costs = run.script.lock().costs.clone();
+    // Labels, the only upload, and the look that finds no further one.
+    assert_eq!(costs.len(), 3);
+    assert!(costs[0] >= LABEL_COST && costs[1] >= ENCODE_COST, "{costs:?}");
 }
 
 #[tokio::test]

@@ -116,6 +116,8 @@ pub(super) struct Script {
     pub(super) started: u32,
     pub(super) dropped: u32,
     pub(super) handled_events: u32,
+    /// CPU times that the collector added.
+    pub(super) costs: Vec<Duration>,
     /// Events that are left after each time of handling them.
     pub(super) has_events: bool,
     /// Makes the descriptor of the last source readable.
@@ -176,6 +178,10 @@ impl SampleSource for ScriptedSource {
         self.stats.samples_delivered += samples;
         self.stats.samples_lost[1] += 1;
         Ok(window)
+    }
+
+    fn add_cost(&mut self, time: Duration) {
+        self.script.lock().costs.push(time);
     }
 
     fn stats(&self) -> Arc<SamplerStats> {
