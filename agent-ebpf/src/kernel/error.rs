@@ -26,8 +26,8 @@ pub enum KernelError {
     },
     /// The distribution's kernel restricts perf events further than upstream.
     #[error(
-        "kernel refuses to {operation}: kernel.perf_event_paranoid is {level}, which needs CAP_SYS_ADMIN for perf \
-         events; run sysctl kernel.perf_event_paranoid=2 or grant CAP_SYS_ADMIN"
+        "kernel refuses to {operation}: kernel.perf_event_paranoid is {level}, with which it does not \
+         accept CAP_PERFMON; run sysctl kernel.perf_event_paranoid=2"
     )]
     PerfEventsRestricted {
         /// Operation that was refused.

@@ -14,6 +14,8 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 const SUPPORTED_ARCHITECTURE: &str = "x86_64";
 /// Mode of lockdown that forbids to read memory of the kernel.
 const STRICT_LOCKDOWN: &str = "[confidentiality]";
+/// Highest `kernel.perf_event_paranoid` that kernels without changes of distributions have.
+const MAX_UPSTREAM_PARANOIA: i32 = 2;
 /// Lines of kallsyms that are looked at.
 const MAX_KALLSYMS_LINES: usize = 100;
 
@@ -147,26 +149,33 @@ impl HostState {
         let mut messages = Vec::new();
         if self.is_own_proc && self.pid_namespace != INITIAL_PID_NAMESPACE {
             messages.push(
-                "PID namespace: the agent sees the processes of its own container only; set hostPID: true, or start \
-                 the container with --pid=host",
+                "PID namespace: processes outside of the agent's container have neither names nor user frames; set \
+                 hostPID: true, or start the container with --pid=host"
+                    .to_owned(),
             );
+        }
+        let level = self.perf_event_paranoid.parse().unwrap_or(0);
+        if level > MAX_UPSTREAM_PARANOIA && self.capabilities.contains(CapabilitySet::PERFMON) {
+            messages.push(format!(
+                "perf_event_paranoid is {level}, and some kernels of distributions then refuse CAP_PERFMON; if the \
+                 sampler does not start, run sysctl kernel.perf_event_paranoid={MAX_UPSTREAM_PARANOIA}"
+            ));
         }
         if !self.has_cgroups {
             messages.push(
                 "cgroups: no hierarchy is mounted, so containers and units have no names; mount cgroup2 at \
-                 /sys/fs/cgroup",
+                 /sys/fs/cgroup"
+                    .to_owned(),
             );
         }
         if !self.has_kernel_addresses {
             messages.push(
                 "kallsyms is restricted, so kernel functions have no names; start the agent with CAP_SYSLOG, or set \
-                 kernel.kptr_restrict to 0 and kernel.perf_event_paranoid to 1",
+                 kernel.kptr_restrict to 0 and kernel.perf_event_paranoid to 1"
+                    .to_owned(),
             );
         }
-        messages
-            .into_iter()
-            .map(|message| HostFinding { is_fatal: false, message: message.to_owned() })
-            .collect()
+        messages.into_iter().map(|message| HostFinding { is_fatal: false, message }).collect()
     }
 }
 

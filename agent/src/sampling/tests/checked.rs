@@ -11,7 +11,7 @@ fn good_host() -> HostState {
         architecture: "x86_64".to_owned(),
         capabilities: CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_PTRACE,
         has_btf: true,
-        perf_event_paranoid: "4".to_owned(),
+        perf_event_paranoid: "2".to_owned(),
         lockdown: "none [integrity] confidentiality".to_owned(),
         has_cgroups: true,
         has_kernel_addresses: true,
@@ -29,7 +29,7 @@ fn good_host_has_no_findings() {
 #[test]
 fn each_missing_thing_has_one_line_with_the_way_to_get_it() {
     type Change = fn(&mut HostState);
-    let cases: [(Change, &str, &str); 10] = [
+    let cases: [(Change, &str, &str); 11] = [
         (|host| host.architecture = "aarch64".to_owned(), "missing: architecture aarch64", "sampler.enabled"),
         (
             |host| host.capabilities.remove(CapabilitySet::BPF),
@@ -50,6 +50,11 @@ fn each_missing_thing_has_one_line_with_the_way_to_get_it() {
         ),
         (|host| host.is_own_proc = false, "missing: /proc", "hostPID: true"),
         (|host| host.pid_namespace = "pid:[4026532000]".to_owned(), "limited: PID namespace", "--pid=host"),
+        (
+            |host| host.perf_event_paranoid = "3".to_owned(),
+            "limited: perf_event_paranoid is 3",
+            "sysctl kernel.perf_event_paranoid=2",
+        ),
         (|host| host.has_cgroups = false, "limited: cgroups", "mount cgroup2"),
         (|host| host.has_kernel_addresses = false, "limited: kallsyms", "CAP_SYSLOG"),
     ];
@@ -63,6 +68,7 @@ fn each_missing_thing_has_one_line_with_the_way_to_get_it() {
         assert_eq!(lines[1] == "the host can be sampled", start.starts_with("limited"), "{text}");
     }
     let mut host = good_host();
+    host.perf_event_paranoid = "4".to_owned();
     host.capabilities = CapabilitySet::empty();
     let text = format_findings(&host.findings());
     assert!(
