@@ -155,6 +155,8 @@ fn is_own_folder(folder: &Path) -> bool {
         Err(_) => return false,
     }
     for parent in folder.ancestors().skip(1) {
+        // The last ancestor of a relative path is empty.
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
         match std::fs::metadata(parent) {
             Ok(found) => {
                 let bits = match found.uid() == user {
