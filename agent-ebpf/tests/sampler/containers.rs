@@ -90,6 +90,7 @@ fn cgroups_of_each_runtime_name_their_container() {
         running.push((case, child, folder));
     }
     let facts = sample_facts(&mut sampler, 3);
+    check_exec_ids(&facts);
     for (case, child, folder) in &running {
         let seen = facts.get(&child.pid()).unwrap_or_else(|| panic!("{}: no samples", case.path));
         let container = seen.container.as_ref();
@@ -137,12 +138,17 @@ fn processes_of_nested_pid_namespaces_have_pids_of_the_agent() {
     let Some(program) = program_of_c().build(TEST) else { return };
     let _host = reserve_host();
     let mut sampler = start_sampler();
-    let _outer = start_nested(&program);
+    let Some(base) = CgroupFolder::mount_point() else {
+        println!("skip: {TEST}: no cgroup2");
+        return;
+    };
+    let folder = CgroupFolder::create(&base, &format!("system.slice/docker-{OUTER_ID}.scope"));
+    let _outer = start_nested(&program, &folder);
     let facts = sample_facts(&mut sampler, 3);
     let pid = find_nested(3, "chains");
     let seen = facts.get(&pid).unwrap_or_else(|| panic!("{pid} is sampled"));
     assert_eq!((&*seen.comm, seen.identity.host_pid), ("chains", host_pid_of(pid)), "{seen:?}");
-    assert!(seen.executable.ends_with("/chains"), "{seen:?}");
+    check_docker_facts(seen, OUTER_ID);
 }
 
 #[test]
@@ -151,12 +157,17 @@ fn agent_inside_of_a_pid_namespace_sees_its_processes_only() {
         return;
     }
     let Some(program) = program_of_c().build(TEST) else { return };
+    if CgroupFolder::mount_point().is_none() {
+        println!("skip: {TEST}: no cgroup2");
+        return;
+    }
     let _host = reserve_host();
-    let _outside = RunningProgram::start(&program, &["60".into()]);
+    let outside = RunningProgram::start(&program, &["60".into()]);
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "containers::nested_agent", "--nocapture"]);
-    let output = command.env("ATHANOR_TEST_PROGRAM", &program).output().unwrap();
+    command.env("ATHANOR_TEST_PROGRAM", &program).env("ATHANOR_TEST_OUTSIDE", outside.pid().to_string());
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("1 passed"), "{text}");
@@ -167,27 +178,57 @@ fn agent_inside_of_a_pid_namespace_sees_its_processes_only() {
 fn nested_agent() {
     let program = std::env::var_os("ATHANOR_TEST_PROGRAM").expect("the outer test starts this one");
     let mut sampler = start_sampler();
-    let own = RunningProgram::start(Path::new(&program), &["60".into()]);
-    let _nested = start_nested(Path::new(&program));
+    let outside = std::env::var("ATHANOR_TEST_OUTSIDE").unwrap();
+    let base = CgroupFolder::mount_point().expect("the outer test found it");
+    let own_folder = CgroupFolder::create(&base, &format!("system.slice/docker-{INNER_ID}.scope"));
+    let own = own_folder.start_inside(Path::new(&program), &["60"]);
+    let nested_folder = CgroupFolder::create(&base, &format!("docker/{OUTER_ID}"));
+    let _nested = start_nested(Path::new(&program), &nested_folder);
     let mut stacks = HashMap::new();
     let mut hidden = 0;
     let mut facts = HashMap::new();
+    let mut hidden_facts = HashMap::new();
     for _ in 0..4 {
         sampler.run_for(Duration::from_secs(1));
         let window = sampler.close_window().unwrap();
         add_window(&mut stacks, &window);
         add_facts(&mut facts, &window);
+        let processes = window.processes.iter().filter(|process| process.facts.identity.pid == 0);
+        hidden_facts
+            .extend(processes.map(|process| (process.facts.identity.host_pid, Arc::clone(&process.facts))));
         let stacks = window.stacks.iter().filter(|stack| stack.end == StackEnd::ProcessNotVisible);
         hidden += stacks.map(|stack| stack.samples).sum::<u64>();
     }
     let nested = find_nested(3, "chains");
-    for pid in [own.pid(), nested] {
+    for (pid, id) in [(own.pid(), INNER_ID), (nested, OUTER_ID)] {
         let seen = facts.get(&pid).unwrap_or_else(|| panic!("{pid} is sampled"));
         assert_eq!(&*seen.comm, "chains");
+        check_docker_facts(seen, id);
         let complete = stacks[&pid].after(20).filter(|stack| stack.end == StackEnd::Complete).count();
         assert!(complete > 0, "{pid} has complete stacks");
     }
     assert!(hidden > 20, "{hidden} samples of the process outside");
+    let seen = &hidden_facts[&outside.parse::<u32>().unwrap()];
+    assert!(&*seen.comm == "chains" && !seen.is_kernel_thread, "{seen:?}");
+    for seen in hidden_facts.values().filter(|facts| facts.comm.starts_with("kworker/")) {
+        assert!(seen.is_kernel_thread, "{seen:?}");
+    }
+}
+
+/// Checks what exec ids tell of hidden processes: those of programs are never 0, those of threads of the kernel always.
+fn check_exec_ids(facts: &HashMap<u32, Arc<ProcessFacts>>) {
+    for seen in facts.values() {
+        let exec_id = seen.identity.exec_id;
+        assert!(!seen.is_kernel_thread || exec_id == 0, "{seen:?}");
+        assert!(seen.executable.is_empty() || exec_id != 0, "{seen:?}");
+    }
+}
+
+fn check_docker_facts(seen: &ProcessFacts, id: &str) {
+    let container = seen.container.as_ref();
+    assert_eq!(container.map(|container| &*container.id), Some(id), "{seen:?}");
+    assert_eq!(container.map(|container| container.runtime), Some(ContainerRuntime::Docker), "{seen:?}");
+    assert!(seen.executable.ends_with("/chains"), "{seen:?}");
 }
 
 #[test]
@@ -236,11 +277,12 @@ fn add_facts(facts: &mut HashMap<u32, Arc<ProcessFacts>>, window: &SampleWindow)
     }
 }
 
-/// Starts a program two PID namespaces below this one.
-fn start_nested(program: &Path) -> RunningProgram {
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "unshare", "--pid", "--fork", "--kill-child"]);
-    RunningProgram::spawn(command.arg(program).arg("60"))
+/// Starts a program two PID namespaces below this one, in a cgroup.
+fn start_nested(program: &Path, folder: &CgroupFolder) -> RunningProgram {
+    let program = program.to_str().unwrap();
+    let inner = ["unshare", "--pid", "--fork", "--kill-child", program, "60"];
+    let arguments = [&["--pid", "--fork", "--kill-child"][..], &inner].concat();
+    folder.start_inside(Path::new("unshare"), &arguments)
 }
 
 /// Returns the pid, seen from here, of a process that has `levels` pids.
