@@ -11,7 +11,9 @@ use std::process::{Child, Command};
 
 use athanor_chassis::{ErrorCode, Status};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_parent_process_death_signal, waitpid,
+};
 
 /// Name of the subcommand that stops and then becomes a command.
 pub const RUN_STOPPED: &str = "run-stopped";
@@ -80,7 +82,11 @@ impl Drop for StoppedCommand {
 /// Stops this process until it is continued. Then it becomes the command. Returns only if that fails.
 pub fn run_stopped(command: &[OsString]) -> Status {
     let program = command.first().cloned().unwrap_or_default();
-    if let Err(error) = kill_process(getpid(), Signal::STOP) {
+    // A process that stops and has lost its parent would stop for ever. The command itself may outlive the recording.
+    let stopped = set_parent_process_death_signal(Some(Signal::KILL))
+        .and_then(|()| kill_process(getpid(), Signal::STOP))
+        .and_then(|()| set_parent_process_death_signal(None));
+    if let Err(error) = stopped {
         return cannot_start(&program, &error.to_string());
     }
     let error = Command::new(&program).args(command.iter().skip(1)).exec();
