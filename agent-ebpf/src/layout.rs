@@ -52,11 +52,13 @@ pub enum StackEnd {
     NotProgressing = 9,
     /// User registers are not available.
     NoRegisters = 10,
+    /// The frames did not fit into the memory for stacks of a window. The BPF program does not have this reason.
+    FramesDropped = 11,
 }
 
 impl StackEnd {
     /// All reasons, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Complete,
         Self::Truncated,
         Self::ProcessNotLoaded,
@@ -68,6 +70,7 @@ impl StackEnd {
         Self::BadFramePointer,
         Self::NotProgressing,
         Self::NoRegisters,
+        Self::FramesDropped,
     ];
 
     /// Returns the reason with a number of the BPF program.
@@ -89,6 +92,7 @@ impl StackEnd {
             Self::BadFramePointer => "bad_frame_pointer",
             Self::NotProgressing => "not_progressing",
             Self::NoRegisters => "no_registers",
+            Self::FramesDropped => "frames_dropped",
         }
     }
 }

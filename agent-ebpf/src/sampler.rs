@@ -7,7 +7,8 @@
 //!
 //! * [`object_files`]: files by number. [`loaded_processes`]: processes in the maps. [`row_pages`]: rows in the
 //!   maps. [`requests`]: what the BPF program asks for.
-//! * [`window_builder`], [`naming`]: the result. [`rate_governor`], [`cost`]: bounds of the own cost.
+//! * [`window_builder`], [`naming`]: the result. [`rate_governor`], [`cost`], [`memory_shares`]: bounds of the own
+//!   cost.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -18,13 +19,14 @@ use std::time::Duration;
 use athanor_chassis::{ByteSize, Clock, Random, Timestamp};
 
 use crate::kernel::{KernelConfig, KernelError, KernelSampler, SideSampling};
-use crate::layout::{StackCount, StackKey};
+use crate::layout::{StackCount, StackEnd, StackKey};
 use crate::processes::{ProcessRequest, ProcessTable, ProcessTableConfig};
 use crate::symbols::{KernelSymbolFile, Symbolizer};
 use crate::window::SampleWindow;
 
 use self::cost::CostMeter;
 use self::loaded_processes::LoadedProcesses;
+use self::memory_shares::MemoryShares;
 use self::object_files::ObjectFiles;
 use self::rate_governor::{RateGovernor, SamplingRate};
 use self::row_pages::RowPages;
@@ -32,6 +34,7 @@ use self::window_builder::{PendingFrames, WindowStacks};
 
 mod cost;
 mod loaded_processes;
+mod memory_shares;
 mod naming;
 mod object_files;
 mod rate_governor;
@@ -39,14 +42,6 @@ mod requests;
 mod row_pages;
 mod window_builder;
 
-/// Share of the memory for unwind rows, for names, and for maps of processes and counts, as divisors.
-const ROWS_DIVISOR: u64 = 2;
-const NAMES_DIVISOR: u64 = 4;
-const PREFIXES_DIVISOR: u64 = 8;
-/// Bytes of one prefix of a mapping in the kernel.
-const BYTES_PER_PREFIX: u64 = 128;
-/// Bytes of one counted stack with its frames, in the kernel and in user space.
-const BYTES_PER_STACK: u64 = 512;
 /// Maximum number of pages of rows.
 const MAX_PAGES: u32 = 16_384;
 /// Maximum number of processes.
@@ -85,7 +80,7 @@ pub struct SamplerStats {
     /// Lost samples by reason, in the order of `LostReason::ALL`.
     pub samples_lost: [u64; 3],
     /// Delivered samples by the end of their stack, in the order of `StackEnd::ALL`.
-    pub samples_by_end: [u64; 11],
+    pub samples_by_end: [u64; StackEnd::ALL.len()],
     /// Samples left out by probability.
     pub samples_thinned: u64,
     /// Pages of rows in the maps.
@@ -98,6 +93,10 @@ pub struct SamplerStats {
     pub processes_evicted: u64,
     /// Evicted tables of names.
     pub names_evicted: u64,
+    /// Names that a window did not contain because of its bound.
+    pub names_dropped: u64,
+    /// Mappings of processes that were forgotten because of their bound.
+    pub mappings_dropped: u64,
     /// Bytes of BPF maps and rings.
     pub map_bytes: u64,
     /// Bytes of tables in user space.
@@ -153,6 +152,12 @@ pub struct Sampler {
     /// Error after the end of the last window.
     failure: Option<SamplerError>,
     processes_evicted: u64,
+    max_window_name_bytes: usize,
+    /// Bytes of the names of the last window.
+    window_name_bytes: usize,
+    names_dropped: u64,
+    /// Samples whose frames were dropped, by the end that the BPF program counted.
+    samples_without_frames: [u64; StackEnd::ALL.len()],
     events_lost: u64,
     has_reported_kallsyms: bool,
     stats: Arc<SamplerStats>,
@@ -179,31 +184,36 @@ impl Sampler {
     /// Fails if the kernel refuses, with what is missing.
     pub fn start(config: SamplerConfig, clock: Clock, random: Random) -> Result<Self, SamplerError> {
         let proc_error = |source| SamplerError::Proc { path: config.proc_folder.clone(), source };
+        let shares = MemoryShares::new(config.max_memory);
         let table = ProcessTableConfig {
             proc_folder: config.proc_folder.clone(),
             max_processes: MAX_PROCESSES,
+            max_bytes: shares.process_bytes,
             environment_variables: config.environment_variables.clone(),
         };
         let processes = ProcessTable::new(table, clock.clone()).map_err(proc_error)?;
-        let mut kernel = KernelSampler::load(&kernel_config(&config), random)?;
+        let mut kernel = KernelSampler::load(&kernel_config(&config, &shares), random)?;
         kernel.attach()?;
-        let memory = config.max_memory.get();
         let mut sampler = Self {
             kernel,
             processes,
             loaded: LoadedProcesses::default(),
             changed: BTreeMap::new(),
             files: ObjectFiles::new(),
-            pages: RowPages::new(memory / ROWS_DIVISOR, MAX_PAGES as usize),
-            symbolizer: Symbolizer::new((memory / NAMES_DIVISOR) as usize),
+            pages: RowPages::new(shares.row_bytes, MAX_PAGES as usize),
+            symbolizer: Symbolizer::new(shares.name_bytes),
             kernel_symbols: KernelSymbolFile::open(&config.proc_folder).ok(),
-            pending: PendingFrames::default(),
+            pending: PendingFrames::new(shares.window_frame_bytes),
             governor: RateGovernor::new(config.frequency_hz, config.max_cpu_percent),
             cost: CostMeter::new(),
             window_start: WindowStart::now(&clock),
             is_stopped: false,
             failure: None,
             processes_evicted: 0,
+            max_window_name_bytes: shares.window_name_bytes,
+            window_name_bytes: 0,
+            names_dropped: 0,
+            samples_without_frames: [0; StackEnd::ALL.len()],
             events_lost: 0,
             has_reported_kallsyms: false,
             stats: Arc::default(),
@@ -261,6 +271,8 @@ impl Sampler {
         self.kernel.drain_counts(window, |key, count| counts.push((*key, *count)))?;
         self.drain_rings();
         let stacks = WindowStacks::collect(window, counts, &mut self.pending);
+        let without_frames = self.samples_without_frames.iter_mut().zip(stacks.samples_without_frames);
+        without_frames.for_each(|(sum, count)| *sum += count);
         let result = self.build_window(stacks, window_start, duration, period_nanos);
         // Mappings that changed in the window, without a request for one of them.
         self.handle_requests();
@@ -352,15 +364,19 @@ impl Sampler {
             let ends = stats.samples_by_end.iter_mut().zip(cpu.ends);
             ends.for_each(|(sum, count)| *sum += count);
         }
+        stats.samples_by_end = move_dropped(stats.samples_by_end, &self.samples_without_frames);
         let cache = self.pages.cache();
         stats.pages = cache.page_count() as u64;
         stats.rows = cache.arena().used_rows();
         stats.pages_evicted = cache.evicted_pages();
         stats.processes_evicted = self.processes_evicted;
         stats.names_evicted = self.symbolizer.evictions();
+        stats.names_dropped = self.names_dropped;
+        stats.mappings_dropped = self.processes.mappings_dropped();
         stats.map_bytes = self.kernel.map_bytes();
-        let names = self.symbolizer.memory() + self.pending.memory();
-        stats.table_bytes = self.files.memory() + self.loaded.memory() + names as u64;
+        let names = self.symbolizer.memory() + self.window_name_bytes;
+        let tables = names + self.pending.memory() + self.processes.memory();
+        stats.table_bytes = self.files.memory() + self.loaded.memory() + tables as u64;
         stats.processes = self.loaded.len() as u64;
         stats.events_lost = self.events_lost;
         stats.user_nanos = self.cost.user_nanos();
@@ -370,23 +386,49 @@ impl Sampler {
     }
 }
 
-/// Returns the sizes of the kernel side for a memory bound.
-fn kernel_config(config: &SamplerConfig) -> KernelConfig {
-    const MIN_PREFIXES: u64 = 4096;
-    const MIN_STACKS: u64 = 1024;
-    // Servers take profiles of up to 16 000 stacks.
-    const MAX_STACKS: u64 = 15_000;
-    let memory = config.max_memory.get();
-    let prefixes = (memory / PREFIXES_DIVISOR / BYTES_PER_PREFIX).clamp(MIN_PREFIXES, 1 << 20);
-    let stacks = (memory / PREFIXES_DIVISOR / BYTES_PER_STACK).clamp(MIN_STACKS, MAX_STACKS);
+/// Returns the sizes of the kernel side.
+fn kernel_config(config: &SamplerConfig, shares: &MemoryShares) -> KernelConfig {
     KernelConfig {
         frequency_hz: config.frequency_hz,
         process: config.process,
         thread_names: config.thread_names,
-        max_stacks: stacks as u32,
+        max_stacks: shares.max_stacks,
         max_pages: MAX_PAGES,
         max_processes: MAX_PROCESSES as u32,
-        max_mappings: prefixes as u32,
+        max_mappings: shares.max_prefixes,
         ..KernelConfig::default()
+    }
+}
+
+/// Moves samples whose frames were dropped to their own reason.
+fn move_dropped(
+    mut by_end: [u64; StackEnd::ALL.len()],
+    without_frames: &[u64; StackEnd::ALL.len()],
+) -> [u64; StackEnd::ALL.len()] {
+    let mut moved = 0;
+    for (count, dropped) in by_end.iter_mut().zip(without_frames) {
+        let part = (*count).min(*dropped);
+        *count -= part;
+        moved += part;
+    }
+    by_end[StackEnd::FramesDropped as usize] += moved;
+    by_end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_without_frames_have_their_own_reason() {
+        let mut by_end = [0; StackEnd::ALL.len()];
+        by_end[StackEnd::Complete as usize] = 10;
+        by_end[StackEnd::Truncated as usize] = 4;
+        let mut without_frames = [0; StackEnd::ALL.len()];
+        without_frames[StackEnd::Complete as usize] = 3;
+        let moved = move_dropped(by_end, &without_frames);
+        assert_eq!(moved[StackEnd::Complete as usize], 7);
+        assert_eq!(moved[StackEnd::FramesDropped as usize], 3);
+        assert_eq!(moved.iter().sum::<u64>(), 14);
     }
 }

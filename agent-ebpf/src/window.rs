@@ -75,3 +75,11 @@ pub struct FrameName {
     /// Kernel module, `[kernel]`, or empty for files.
     pub module: Arc<str>,
 }
+
+impl FrameName {
+    /// Returns the bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let system_name = self.system_name.as_ref().map_or(0, |name| name.len());
+        self.function.len() + system_name + self.module.len()
+    }
+}

@@ -26,8 +26,9 @@ const MAX_MOUNTINFO_BYTES: usize = 8 << 20;
 const MAX_MAPS_BYTES: usize = 64 << 20;
 const MAX_LINK_BYTES: usize = 8 << 10;
 const READ_BYTES: usize = 64 << 10;
-/// Bound of the executable mappings of one process: four times the default of `vm.max_map_count`.
-pub const MAX_MAPPINGS: usize = 262_144;
+/// Bound of the executable mappings of one process that are read: the default of `vm.max_map_count`. Their bytes have
+/// a bound, too.
+pub const MAX_MAPPINGS: usize = 65_536;
 /// Bound of the time to read the mappings of one process.
 pub const MAPS_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::history_memory::HistoryMemory;
 use super::image::ProcessSnapshot;
 use super::maps::{DeviceNumber, Mapping, USER_ADDRESS_END};
 use super::stat::ClockTick;
@@ -10,11 +11,9 @@ use crate::perf_events::{CommRecord, MappedInode, MmapRecord, SidebandEvent, Sid
 
 /// Mappings that records may add to one process. `/proc` may have more.
 const MAX_RECORDED_MAPPINGS: usize = 8192;
-/// Mappings of processes that were never sampled.
-const MAX_UNSAMPLED_MAPPINGS: usize = 65_536;
 
 /// Process id, and number of the process among those with this id.
-type StateKey = (u32, u64);
+pub(super) type StateKey = (u32, u64);
 
 /// All known processes, by id and start.
 #[derive(Debug)]
@@ -28,7 +27,8 @@ pub struct ProcessHistory {
     use_count: u64,
     /// Grows with each loss of records.
     loss_count: u64,
-    unsampled_mappings: usize,
+    memory: HistoryMemory,
+    mappings_dropped: u64,
     changed: HashSet<u32>,
     removed: Vec<RemovedProcess>,
 }
@@ -56,8 +56,8 @@ pub struct ProcessRequest {
 // === impl ProcessHistory ===
 
 impl ProcessHistory {
-    /// Creates an empty history of up to `max_processes` processes.
-    pub fn new(max_processes: usize, tick: ClockTick) -> Self {
+    /// Creates an empty history of up to `max_processes` processes and about `max_bytes`.
+    pub fn new(max_processes: usize, max_bytes: usize, tick: ClockTick) -> Self {
         Self {
             tick,
             max_processes: max_processes.max(1),
@@ -66,7 +66,8 @@ impl ProcessHistory {
             window: 0,
             use_count: 0,
             loss_count: 0,
-            unsampled_mappings: 0,
+            memory: HistoryMemory::new(max_bytes),
+            mappings_dropped: 0,
             changed: HashSet::new(),
             removed: Vec::new(),
         }
@@ -107,6 +108,35 @@ impl ProcessHistory {
             SidebandEvent::Lost(_) => self.apply_loss(),
             SidebandEvent::Cgroup(_) | SidebandEvent::Other(_) => {}
         }
+        self.limit_memory();
+    }
+
+    /// Brings the memory below its bound, if it may exceed it: drops mappings, then processes, in the order of
+    /// eviction.
+    pub fn limit_memory(&mut self) {
+        if !self.memory.is_full() {
+            return;
+        }
+        let order = self.eviction_order();
+        let states = order.iter().filter_map(|key| Some((*key, self.states.get(key)?)));
+        let reduction = self.memory.measure(states);
+        for key in reduction.without_mappings {
+            let dropped = self.states.get_mut(&key).map_or(0, ProcessState::drop_mappings);
+            self.mappings_dropped += dropped as u64;
+        }
+        for key in reduction.removed {
+            self.remove(key, true);
+        }
+    }
+
+    /// Returns the bytes of all processes, at most too many.
+    pub fn memory(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Returns the number of mappings that were dropped because of the bound of memory.
+    pub fn mappings_dropped(&self) -> u64 {
+        self.mappings_dropped
     }
 
     /// Notes that records were lost: all that is known of running processes may be old.
@@ -122,6 +152,7 @@ impl ProcessHistory {
             return;
         }
         let is_load = snapshot.mappings.is_some();
+        self.memory.add(snapshot.bytes());
         let loss_count = self.loss_count;
         let state = self.find_or_add(request);
         state.start.ticks = Some(snapshot.start_ticks);
@@ -137,6 +168,7 @@ impl ProcessHistory {
         if !self.has_process(pid) {
             let mut state = ProcessState::default();
             state.start.ticks = Some(snapshot.start_ticks);
+            self.memory.add(snapshot.bytes());
             state.apply_unsampled_snapshot(snapshot);
             self.insert(pid, state);
         }
@@ -272,17 +304,11 @@ impl ProcessHistory {
             }
         }
         let state = self.latest_or_add(record.pid, time_nanos);
-        state.map(mapping, record.is_executable, MAX_RECORDED_MAPPINGS);
-        let is_sampled = state.is_sampled;
+        let bytes = state.map(mapping, record.is_executable, MAX_RECORDED_MAPPINGS);
         if state.is_loaded {
             self.changed.insert(record.pid);
         }
-        if !is_sampled {
-            self.unsampled_mappings += 1;
-            if self.unsampled_mappings > MAX_UNSAMPLED_MAPPINGS {
-                self.drop_unsampled_mappings();
-            }
-        }
+        self.memory.add(bytes);
     }
 
     fn apply_exit(&mut self, task: &TaskRecord) {
@@ -326,50 +352,33 @@ impl ProcessHistory {
         }
         let key = (pid, self.next_number);
         self.next_number += 1;
-        self.unsampled_mappings += state.mapping_count();
+        self.memory.add(state.own_bytes());
         self.states.insert(key, state);
         key
     }
 
     fn remove(&mut self, key: StateKey, is_evicted: bool) {
         let Some(state) = self.states.remove(&key) else { return };
-        if !state.is_sampled {
-            self.unsampled_mappings = self.unsampled_mappings.saturating_sub(state.mapping_count());
-        }
         if state.is_loaded {
             self.removed.push(RemovedProcess { pid: key.0, is_evicted });
         }
     }
 
-    /// Removes an eighth of the processes: first those that were never sampled, the ended ones before the others,
-    /// then the least recently used ones.
+    /// Removes an eighth of the processes.
     fn evict(&mut self) {
-        let rank = |state: &ProcessState| (state.is_sampled, state.exited_in.is_none(), state.last_use);
-        let mut order: Vec<_> = self.states.iter().map(|(key, state)| (rank(state), key.1, key.0)).collect();
-        let count = (self.max_processes / 8).max(1).min(order.len());
-        if count < order.len() {
-            order.select_nth_unstable(count);
-        }
-        for (_, number, pid) in order.into_iter().take(count) {
-            self.remove((pid, number), true);
+        let count = (self.max_processes / 8).max(1);
+        for key in self.eviction_order().into_iter().take(count) {
+            self.remove(key, true);
         }
     }
 
-    /// Drops the mappings of processes that were never sampled: of ended ones, and of all if that is not enough.
-    fn drop_unsampled_mappings(&mut self) {
-        for is_ended_only in [true, false] {
-            let mut total = 0;
-            for state in self.states.values_mut().filter(|state| !state.is_sampled) {
-                if state.exited_in.is_some() || !is_ended_only {
-                    state.drop_mappings();
-                }
-                total += state.mapping_count();
-            }
-            self.unsampled_mappings = total;
-            if total <= MAX_UNSAMPLED_MAPPINGS / 2 {
-                break;
-            }
-        }
+    /// Returns all processes: first those that were never sampled, the ended ones before the others, then the least
+    /// recently used ones.
+    fn eviction_order(&self) -> Vec<StateKey> {
+        let rank = |state: &ProcessState| (state.is_sampled, state.exited_in.is_none(), state.last_use);
+        let mut order: Vec<_> = self.states.iter().map(|(key, state)| (rank(state), key.1, key.0)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, number, pid)| (pid, number)).collect()
     }
 }
 

@@ -69,6 +69,18 @@ pub struct ProcessSnapshot {
     pub mappings: Option<Vec<Mapping>>,
 }
 
+// === impl ProcessSnapshot ===
+
+impl ProcessSnapshot {
+    /// Returns the bytes that it adds to a process.
+    pub(super) fn bytes(&self) -> usize {
+        let environment: usize = self.environment.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let mappings = self.mappings.as_ref().map_or(0, |mappings| mapping_bytes(mappings));
+        let texts = self.comm.len() + self.executable.len() + self.command_line.len();
+        environment + texts + mappings + self.cgroup.as_ref().map_or(0, |path| path.len())
+    }
+}
+
 // === impl ProcessImage ===
 
 impl ProcessImage {
@@ -81,6 +93,15 @@ impl ProcessImage {
     pub fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.contains(address))
+    }
+
+    /// Returns the bytes that only this image has: all but the mappings, which processes share after a fork.
+    pub(super) fn own_bytes(&self) -> usize {
+        let environment: usize = self.environment.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let texts = self.comm.len() + self.executable.len() + environment;
+        let command_line = self.command_line.as_ref().map_or(0, |text| text.len());
+        let facts = if self.facts.is_some() { size_of::<ProcessFacts>() } else { 0 };
+        size_of::<Self>() + texts + command_line + facts
     }
 
     /// Adds a new mapping and removes what it covers of older ones.
@@ -114,6 +135,19 @@ impl ProcessImage {
         }
         self.mappings = Arc::new(mappings);
     }
+}
+
+/// Returns the bytes of mappings. Neighbors of one path share it.
+pub(super) fn mapping_bytes(mappings: &[Mapping]) -> usize {
+    let mut bytes = size_of_val(mappings);
+    let mut last: Option<&Arc<[u8]>> = None;
+    for mapping in mappings {
+        if last.is_none_or(|last| !Arc::ptr_eq(last, &mapping.path)) {
+            bytes += mapping.path.len();
+        }
+        last = Some(&mapping.path);
+    }
+    bytes
 }
 
 /// Returns the part of a mapping between two addresses.

@@ -8,6 +8,8 @@ use crate::perf_events::BuildId;
 pub const USER_ADDRESS_END: u64 = 1 << 56;
 /// Escaped path of the maximum length, with all other fields.
 const MAX_LINE_BYTES: usize = 20 * 1024;
+/// Bytes of the mappings of one process with their paths.
+const MAX_MAPPING_BYTES: usize = 4 << 20;
 /// Mark of deleted files.
 pub(super) const DELETED_SUFFIX: &[u8] = b" (deleted)";
 /// Path of anonymous memory that processes share.
@@ -77,6 +79,8 @@ pub struct MapsParser {
     /// The line is longer than the maximum, and its rest is skipped.
     is_skipping: bool,
     list: MappingList,
+    anonymous_count: usize,
+    mapping_bytes: usize,
     last_end: u64,
 }
 
@@ -168,9 +172,18 @@ impl MappingKind {
 // === impl MapsParser ===
 
 impl MapsParser {
-    /// Creates a parser that keeps up to `max_mappings` executable mappings.
+    /// Creates a parser that keeps up to `max_mappings` executable mappings. At most half of them are anonymous, so
+    /// that files at high addresses have their place.
     pub fn new(max_mappings: usize) -> Self {
-        Self { max_mappings, line: Vec::new(), is_skipping: false, list: MappingList::default(), last_end: 0 }
+        Self {
+            max_mappings,
+            line: Vec::new(),
+            is_skipping: false,
+            list: MappingList::default(),
+            anonymous_count: 0,
+            mapping_bytes: 0,
+            last_end: 0,
+        }
     }
 
     /// Parses the next part of the file.
@@ -231,6 +244,7 @@ impl MapsParser {
 
     /// Adds a mapping. Neighboring anonymous ones become one, and equal paths of neighbors share their memory.
     fn add(&mut self, mut mapping: Mapping) {
+        let mut path_bytes = mapping.path.len();
         if let Some(last) = self.list.mappings.last_mut() {
             let are_anonymous = last.kind == MappingKind::Anonymous && mapping.kind == MappingKind::Anonymous;
             if are_anonymous && last.end == mapping.start {
@@ -239,9 +253,15 @@ impl MapsParser {
             }
             if last.path == mapping.path {
                 mapping.path = Arc::clone(&last.path);
+                path_bytes = 0;
             }
         }
-        if self.list.mappings.len() < self.max_mappings {
+        let is_anonymous = mapping.kind == MappingKind::Anonymous;
+        let bytes = self.mapping_bytes + size_of::<Mapping>() + path_bytes;
+        let has_capacity = bytes <= MAX_MAPPING_BYTES && self.list.mappings.len() < self.max_mappings;
+        if has_capacity && (!is_anonymous || self.anonymous_count < self.max_mappings / 2) {
+            self.mapping_bytes = bytes;
+            self.anonymous_count += usize::from(is_anonymous);
             self.list.mappings.push(mapping);
         } else {
             self.list.dropped_mappings += 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::image::{ProcessImage, ProcessSnapshot};
+use super::image::{ProcessImage, ProcessSnapshot, mapping_bytes};
 use super::maps::Mapping;
 use super::stat::ClockTick;
 use crate::perf_events::TaskRecord;
@@ -140,9 +140,16 @@ impl ProcessState {
         image.facts = None;
     }
 
-    /// Adds a mapping to the running image.
-    pub(super) fn map(&mut self, mapping: Mapping, is_executable: bool, max_mappings: usize) {
-        self.latest_image().map(mapping, is_executable, max_mappings);
+    /// Adds a mapping to the running image. Returns the bytes that are allocated for it: all mappings of the image if
+    /// another process shares them.
+    pub(super) fn map(&mut self, mapping: Mapping, is_executable: bool, max_mappings: usize) -> usize {
+        let image = self.latest_image();
+        let is_shared = Arc::strong_count(&image.mappings) > 1;
+        let shared_bytes = if is_shared { mapping_bytes(&image.mappings) } else { 0 };
+        // The parts on both sides of it are new, too.
+        let new_bytes = 3 * size_of::<Mapping>() + mapping.path.len();
+        image.map(mapping, is_executable, max_mappings);
+        shared_bytes + new_bytes
     }
 
     /// Applies the content of `/proc`, which is that of the running image.
@@ -218,16 +225,21 @@ impl ProcessState {
         Some(self.first_exec_id?.wrapping_add(offset as u32))
     }
 
-    /// Returns the number of mappings of all images.
-    pub(super) fn mapping_count(&self) -> usize {
-        self.images.iter().map(|image| image.mappings.len()).sum()
+    /// Returns the images, oldest first.
+    pub(super) fn images(&self) -> &[ProcessImage] {
+        &self.images
     }
 
-    /// Forgets the mappings.
-    pub(super) fn drop_mappings(&mut self) {
-        for image in &mut self.images {
-            image.mappings = Arc::default();
-        }
+    /// Returns the bytes beside the mappings.
+    pub(super) fn own_bytes(&self) -> usize {
+        let images: usize = self.images.iter().map(ProcessImage::own_bytes).sum();
+        size_of::<Self>() + images + self.cgroup.as_ref().map_or(0, |path| path.len())
+    }
+
+    /// Forgets the mappings. Returns how many there were.
+    pub(super) fn drop_mappings(&mut self) -> usize {
+        let mappings = self.images.iter_mut().map(|image| std::mem::take(&mut image.mappings).len());
+        mappings.sum()
     }
 
     fn latest_image(&mut self) -> &mut ProcessImage {

@@ -26,6 +26,8 @@ pub struct ProcessTableConfig {
     pub proc_folder: PathBuf,
     /// Maximum number of processes.
     pub max_processes: usize,
+    /// Bytes that the known processes may take.
+    pub max_bytes: usize,
     /// Names of environment variables that become facts.
     pub environment_variables: Vec<String>,
 }
@@ -75,7 +77,7 @@ impl ProcessTable {
             environment_variables: config.environment_variables,
             clock,
             tick,
-            history: ProcessHistory::new(config.max_processes, tick),
+            history: ProcessHistory::new(config.max_processes, config.max_bytes, tick),
             cgroups: CgroupIndex::new(&own_mounts),
             opener,
             parents_read: 0,
@@ -107,6 +109,7 @@ impl ProcessTable {
         let state = self.history.find_or_add(request);
         state.read_in = Some(window);
         let mappings = state.running_image().map(|image| Arc::clone(&image.mappings)).unwrap_or_default();
+        self.history.limit_memory();
         Ok(LoadedProcess { folder, is_kernel_thread, mappings })
     }
 
@@ -178,6 +181,16 @@ impl ProcessTable {
     /// Returns the number of known processes.
     pub fn process_count(&self) -> usize {
         self.history.len()
+    }
+
+    /// Returns the bytes of the known processes.
+    pub fn memory(&self) -> usize {
+        self.history.memory()
+    }
+
+    /// Returns the number of mappings that were dropped because of the bound of memory.
+    pub fn mappings_dropped(&self) -> u64 {
+        self.history.mappings_dropped()
     }
 
     /// Ends a window. Returns processes whose entries in the maps of the kernel are to be removed.

@@ -22,6 +22,38 @@ const MAX_REQUEST_AGE: Duration = Duration::from_secs(60);
 /// Folder with the symbols that were stripped from packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
+/// Names of a window within a bound of bytes. Frames without a name keep their address.
+struct WindowNames {
+    by_code: HashMap<FrameCode, FrameName>,
+    /// Function of the last name, whose text the next one may share.
+    last_function: Option<Arc<str>>,
+    bytes: usize,
+    max_bytes: usize,
+    dropped: u64,
+}
+
+impl WindowNames {
+    /// Bytes of an entry beside its texts: a growing table has up to twice as many places as entries.
+    const ENTRY_BYTES: usize = 2 * size_of::<(FrameCode, FrameName)>();
+
+    fn new(max_bytes: usize) -> Self {
+        Self { by_code: HashMap::new(), last_function: None, bytes: 0, max_bytes, dropped: 0 }
+    }
+
+    fn insert(&mut self, code: FrameCode, name: FrameName) {
+        let is_shared = self.last_function.as_ref().is_some_and(|last| Arc::ptr_eq(last, &name.function));
+        let text_bytes = if is_shared { 0 } else { name.text_bytes() };
+        let bytes = self.bytes.saturating_add(Self::ENTRY_BYTES).saturating_add(text_bytes);
+        if bytes > self.max_bytes {
+            self.dropped += 1;
+            return;
+        }
+        self.bytes = bytes;
+        self.last_function = Some(Arc::clone(&name.function));
+        self.by_code.insert(code, name);
+    }
+}
+
 impl Sampler {
     /// Makes the result of a window.
     pub(super) fn build_window(
@@ -118,7 +150,7 @@ impl Sampler {
         let mut unmarked: Vec<u64> = unmarked.into_iter().collect();
         unmarked.sort_unstable();
         let codes = unmarked.into_iter().map(|frame| PackedFrame(frame).code());
-        let mut names = HashMap::with_capacity(codes.len());
+        let mut names = WindowNames::new(self.max_window_name_bytes);
         for code in codes {
             let files = &mut self.files;
             let name = match code {
@@ -129,9 +161,13 @@ impl Sampler {
                 }
                 FrameCode::Other(_) => None,
             };
-            names.extend(name.map(|name| (code, name)));
+            if let Some(name) = name {
+                names.insert(code, name);
+            }
         }
-        names
+        self.window_name_bytes = names.bytes;
+        self.names_dropped += names.dropped;
+        names.by_code
     }
 
     fn sampled_files(&mut self, stacks: &[CountedStack], window: u64) -> Vec<SampledFile> {
@@ -192,5 +228,37 @@ impl Sampler {
             self.unload_process(pid)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(length: usize) -> FrameName {
+        FrameName { function: "f".repeat(length).into(), system_name: None, module: "".into() }
+    }
+
+    #[test]
+    fn names_of_a_window_are_bounded_in_bytes() {
+        const MAX_BYTES: usize = 64 << 10;
+        let mut names = WindowNames::new(MAX_BYTES);
+        for address in 0..100 {
+            names.insert(FrameCode::Kernel(address), name(4096));
+        }
+        let kept = names.by_code.len();
+        assert!((10..=16).contains(&kept), "{kept}");
+        assert_eq!(names.dropped, 100 - kept as u64);
+        assert!(names.bytes <= MAX_BYTES);
+    }
+
+    #[test]
+    fn addresses_of_one_function_share_its_text() {
+        let mut names = WindowNames::new(64 << 10);
+        let shared = name(60 << 10);
+        for address in 0..10 {
+            names.insert(FrameCode::Kernel(address), shared.clone());
+        }
+        assert_eq!((names.by_code.len(), names.dropped), (10, 0));
     }
 }

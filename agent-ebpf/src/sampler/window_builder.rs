@@ -9,8 +9,8 @@ use crate::layout::{StackCount, StackEnd, StackKey, StackRecord};
 use crate::processes::ProcessIdentity;
 use crate::window::CountedStack;
 
-/// Maximum number of stacks whose frames wait for the end of their window.
-const MAX_PENDING_STACKS: usize = 65_536;
+/// Bytes of an entry beside its frames: a growing table has up to twice as many places as entries.
+const ENTRY_BYTES: usize = 2 * size_of::<((u64, StackKey), StackFrames)>();
 
 /// Frames of one key.
 #[derive(Clone, Debug)]
@@ -19,11 +19,13 @@ pub(super) struct StackFrames {
     pub(super) kernel_frames: usize,
 }
 
-/// Frames that arrived from the ring, by window and key.
-#[derive(Debug, Default)]
+/// Frames that arrived from the ring, by window and key, within a bound of bytes.
+#[derive(Debug)]
 pub(super) struct PendingFrames {
     by_key: HashMap<(u64, StackKey), StackFrames>,
+    /// Bytes of frames.
     memory: usize,
+    max_bytes: usize,
 }
 
 /// Process of stacks, with its cgroup: the same process in another cgroup has other labels.
@@ -39,14 +41,24 @@ pub(super) struct WindowStacks {
     /// Key of one stack of each process.
     pub(super) processes: Vec<StackKey>,
     pub(super) stacks: Vec<CountedStack>,
+    /// Samples whose frames were dropped, by the end that their stacks had.
+    pub(super) samples_without_frames: [u64; StackEnd::ALL.len()],
 }
 
 // === impl PendingFrames ===
 
 impl PendingFrames {
-    /// Stores the frames of a record. A key has one set of frames, so a second record of it changes nothing.
+    /// Creates an empty set that takes at most `max_bytes`.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { by_key: HashMap::new(), memory: 0, max_bytes }
+    }
+
+    /// Stores the frames of a record. A key has one set of frames, so a second record of it changes nothing. Frames
+    /// above the bound are dropped: the samples of their stack get [`StackEnd::FramesDropped`].
     pub(super) fn insert(&mut self, record: &StackRecord, frames: &[u64]) {
-        if self.by_key.len() >= MAX_PENDING_STACKS {
+        let entries = (self.by_key.len() + 1).saturating_mul(ENTRY_BYTES);
+        let new_bytes = entries.saturating_add(self.memory).saturating_add(frame_memory(frames));
+        if new_bytes > self.max_bytes {
             return;
         }
         let Entry::Vacant(entry) = self.by_key.entry((record.window, record.key)) else { return };
@@ -81,7 +93,7 @@ impl PendingFrames {
     }
 }
 
-fn frame_memory(frames: &[PackedFrame]) -> usize {
+fn frame_memory<T>(frames: &[T]) -> usize {
     size_of_val(frames) + 2 * size_of::<usize>()
 }
 
@@ -104,13 +116,18 @@ impl WindowStacks {
                 result.processes.push(key);
                 (result.processes.len() - 1) as u32
             });
-            let frames = pending
-                .take(window, &key)
-                .unwrap_or_else(|| StackFrames { frames: Arc::new([]), kernel_frames: 0 });
+            let mut end = StackEnd::from_number(key.end).unwrap_or(StackEnd::UnsupportedRule);
+            let frames = pending.take(window, &key).unwrap_or_else(|| {
+                let end = std::mem::replace(&mut end, StackEnd::FramesDropped);
+                if let Some(samples) = result.samples_without_frames.get_mut(end as usize) {
+                    *samples += count.samples;
+                }
+                StackFrames { frames: Arc::new([]), kernel_frames: 0 }
+            });
             result.stacks.push(CountedStack {
                 process: number,
                 comm: Arc::clone(comm),
-                end: StackEnd::from_number(key.end).unwrap_or(StackEnd::UnsupportedRule),
+                end,
                 frames: frames.frames,
                 kernel_frames: frames.kernel_frames,
                 samples: count.samples,
@@ -165,7 +182,7 @@ mod tests {
 
     #[test]
     fn counts_are_joined_with_frames_of_their_window() {
-        let mut pending = PendingFrames::default();
+        let mut pending = PendingFrames::new(1 << 20);
         pending.insert(&record(4, key(1, 9), 1), &[1 << 63, 5]);
         pending.insert(&record(5, key(1, 9), 0), &[6]);
         let count = StackCount { samples: 3, nanos: 30 };
@@ -176,6 +193,8 @@ mod tests {
         assert_eq!(window.stacks[0].kernel_frames, 1);
         assert_eq!(window.stacks[0].end, StackEnd::Truncated);
         assert_eq!(window.stacks[1].frames.len(), 0);
+        assert_eq!(window.stacks[1].end, StackEnd::FramesDropped);
+        assert_eq!(window.samples_without_frames[StackEnd::Truncated as usize], 3);
         let next = WindowStacks::collect(5, [(key(1, 9), count)], &mut pending);
         assert_eq!(*next.stacks[0].frames, [PackedFrame(6)]);
         assert!(pending.by_key.is_empty());
@@ -183,8 +202,29 @@ mod tests {
     }
 
     #[test]
+    fn frames_above_bound_are_dropped_with_a_reason() {
+        const MAX_BYTES: usize = 64 << 10;
+        let mut pending = PendingFrames::new(MAX_BYTES);
+        let frames = [7; 380];
+        for hash in 0..1000 {
+            pending.insert(&record(4, key(1, hash), 0), &frames);
+        }
+        assert!(pending.memory() <= MAX_BYTES, "{} bytes", pending.memory());
+        let count = StackCount { samples: 2, nanos: 20 };
+        let window = WindowStacks::collect(4, (0..1000).map(|hash| (key(1, hash), count)), &mut pending);
+        let has_frames = |stack: &&CountedStack| !stack.frames.is_empty();
+        let kept = window.stacks.iter().filter(has_frames).count();
+        assert!(kept >= 10, "{kept}");
+        let dropped = window.stacks.iter().filter(|stack| stack.end == StackEnd::FramesDropped).count();
+        assert_eq!(kept + dropped, 1000);
+        assert_eq!(window.samples_without_frames.iter().sum::<u64>(), 2 * dropped as u64);
+        pending.insert(&record(5, key(1, 0), 0), &frames);
+        assert_eq!(pending.by_key.len(), 1, "the bound holds for waiting frames only");
+    }
+
+    #[test]
     fn frames_without_a_count_are_dropped_with_their_window() {
-        let mut pending = PendingFrames::default();
+        let mut pending = PendingFrames::new(1 << 20);
         pending.insert(&record(4, key(1, 9), 0), &[5]);
         WindowStacks::collect(4, [], &mut pending);
         assert!(pending.by_key.is_empty());

@@ -121,7 +121,9 @@ impl Symbolizer {
         }
         let source = open()?;
         let name = self.find_function(file, &source, address).map(|found| self.function_name(file, found));
-        self.cache.insert(CacheKey::Address(file, address), CacheValue::Name(name.clone()), 0);
+        // The texts may outlive the entry of the function, so they count here, too.
+        let bytes = name.as_ref().map_or(0, FrameName::text_bytes);
+        self.cache.insert(CacheKey::Address(file, address), CacheValue::Name(name.clone()), bytes);
         name
     }
 
@@ -165,7 +167,7 @@ impl Symbolizer {
         }
         let function = if found.is_go { short_go_name(&found.symbol) } else { readable_name(&found.symbol) };
         let name = frame_name(function, &found.symbol, Arc::clone(&self.no_module));
-        self.cache.insert(key, CacheValue::Name(Some(name.clone())), name_bytes(&name));
+        self.cache.insert(key, CacheValue::Name(Some(name.clone())), name.text_bytes());
         name
     }
 
@@ -181,7 +183,7 @@ impl Symbolizer {
             return Some(name.clone());
         }
         let name = frame_name(readable_name(function.name), function.name, function.module.into());
-        self.cache.insert(key, CacheValue::Name(Some(name.clone())), name_bytes(&name));
+        self.cache.insert(key, CacheValue::Name(Some(name.clone())), name.text_bytes());
         Some(name)
     }
 
@@ -269,11 +271,6 @@ fn find_go_table(file: &ElfFile) -> Option<GoFunctionTable> {
 fn frame_name(function: String, symbol: &str, module: Arc<str>) -> FrameName {
     let system_name = (function != symbol).then(|| cut_name(symbol).into());
     FrameName { function: function.into(), system_name, module }
-}
-
-fn name_bytes(name: &FrameName) -> usize {
-    let system_name = name.system_name.as_ref().map_or(0, |name| name.len());
-    name.function.len() + system_name + name.module.len()
 }
 
 /// Hashes names and addresses of the loaded modules. 0 if they cannot be read.

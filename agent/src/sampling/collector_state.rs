@@ -156,6 +156,8 @@ fn add_stats(sum: &mut SamplerStats, added: &SamplerStats) {
     add(&mut sum.pages_evicted, added.pages_evicted);
     add(&mut sum.processes_evicted, added.processes_evicted);
     add(&mut sum.names_evicted, added.names_evicted);
+    add(&mut sum.names_dropped, added.names_dropped);
+    add(&mut sum.mappings_dropped, added.mappings_dropped);
     add(&mut sum.events_lost, added.events_lost);
     add(&mut sum.program_nanos, added.program_nanos);
     add(&mut sum.user_nanos, added.user_nanos);

@@ -133,6 +133,15 @@ pub const SAMPLER_METRICS: &[MetricFamily<CollectorStats>] = &[
             samples.add_labeled(&["names"], stats.sampler.names_evicted);
         },
     ),
+    MetricFamily::counter(
+        "athanor_agent_sampler_memory_drops_total",
+        "Number of things that were dropped because max_memory_bytes has no place for them, by kind",
+        &["kind"],
+        |stats, samples| {
+            samples.add_labeled(&["name"], stats.sampler.names_dropped);
+            samples.add_labeled(&["mapping"], stats.sampler.mappings_dropped);
+        },
+    ),
     MetricFamily::gauge(
         "athanor_agent_sampler_map_bytes",
         "Bytes of BPF maps and ring buffers",

@@ -13,7 +13,11 @@ struct Recorder {
 
 impl Recorder {
     fn new(max_processes: usize) -> Self {
-        let history = ProcessHistory::new(max_processes, ClockTick::per_second(100));
+        Self::with_memory(max_processes, 64 << 20)
+    }
+
+    fn with_memory(max_processes: usize, max_bytes: usize) -> Self {
+        let history = ProcessHistory::new(max_processes, max_bytes, ClockTick::per_second(100));
         Self { history, time_nanos: 5_000 * TICK }
     }
 
@@ -264,7 +268,8 @@ fn removed_id_that_is_loaded_under_other_process_is_not_reported() {
 #[test]
 fn fork_storm_stays_within_bounds_and_keeps_sampled_processes() {
     const MAX_PROCESSES: usize = 1000;
-    let mut recorder = Recorder::new(MAX_PROCESSES);
+    const MAX_BYTES: usize = 2 << 20;
+    let mut recorder = Recorder::with_memory(MAX_PROCESSES, MAX_BYTES);
     let mut sampled = Vec::new();
     for pid in 10..200 {
         let start_nanos = recorder.fork(1, pid);
@@ -280,7 +285,7 @@ fn fork_storm_stays_within_bounds_and_keeps_sampled_processes() {
         }
         recorder.exit(pid, pid);
         assert!(recorder.history.len() <= MAX_PROCESSES);
-        assert!(recorder.history.unsampled_mappings <= MAX_UNSAMPLED_MAPPINGS);
+        assert!(recorder.history.memory() <= MAX_BYTES);
     }
     for (pid, start_nanos) in sampled {
         assert_eq!(recorder.image(pid, start_nanos, 1), names("sampled", "/bin/sampled"));
@@ -288,15 +293,58 @@ fn fork_storm_stays_within_bounds_and_keeps_sampled_processes() {
 }
 
 #[test]
-fn mappings_of_unsampled_processes_are_bounded_together() {
-    let mut recorder = Recorder::new(100_000);
-    for pid in 1..2000 {
-        for start in 0..64 {
+fn memory_of_sampled_processes_is_bounded() {
+    const MAX_BYTES: usize = 1 << 20;
+    let mut recorder = Recorder::with_memory(100_000, MAX_BYTES);
+    let mut last_loaded = None;
+    for pid in 1..200 {
+        let request = ProcessRequest { pid, start_nanos: u64::from(pid) * TICK, exec_id: 1 };
+        recorder.load(request, "/bin/a");
+        for start in 2..200 {
             recorder.mmap(pid, start << 20, "/lib/a.so");
+            assert!(recorder.history.memory() <= MAX_BYTES, "{} bytes", recorder.history.memory());
         }
-        let total: usize = recorder.history.states.values().map(ProcessState::mapping_count).sum();
-        assert!(total <= MAX_UNSAMPLED_MAPPINGS, "{total}");
+        last_loaded = Some(request);
     }
+    assert!(recorder.history.mappings_dropped() > 10_000);
+    assert_eq!(recorder.history.len(), 199, "mappings go before processes");
+    let last = last_loaded.unwrap();
+    assert!(recorder.history.resolve(&last, 199 << 20).is_some(), "the last used one keeps them");
+}
+
+#[test]
+fn mappings_that_forked_processes_share_count_once() {
+    const MAX_BYTES: usize = 1 << 20;
+    let mut recorder = Recorder::with_memory(100_000, MAX_BYTES);
+    let parent = ProcessRequest { pid: 1, start_nanos: TICK, exec_id: 1 };
+    recorder.load(parent, "/bin/a");
+    for start in 2..1000 {
+        recorder.mmap(1, start << 20, "/lib/a.so");
+    }
+    for pid in 2..1000 {
+        recorder.fork(1, pid);
+    }
+    assert_eq!(recorder.history.mappings_dropped(), 0);
+    assert!(recorder.history.resolve(&parent, 999 << 20).is_some());
+}
+
+#[test]
+fn processes_are_removed_if_their_texts_exceed_the_memory() {
+    const MAX_BYTES: usize = 1 << 20;
+    let mut recorder = Recorder::with_memory(100_000, MAX_BYTES);
+    for pid in 1..1000 {
+        let request = ProcessRequest { pid, start_nanos: u64::from(pid) * TICK, exec_id: 1 };
+        let snapshot = ProcessSnapshot {
+            start_ticks: u64::from(pid),
+            command_line: "x".repeat(4096).into(),
+            ..ProcessSnapshot::default()
+        };
+        recorder.history.apply_snapshot(&request, snapshot);
+        recorder.history.limit_memory();
+        assert!(recorder.history.memory() <= MAX_BYTES, "{} bytes", recorder.history.memory());
+        assert!(recorder.history.find(&request).is_some(), "the last used one stays");
+    }
+    assert!(recorder.history.len() > 100);
 }
 
 #[test]

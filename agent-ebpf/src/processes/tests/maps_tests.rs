@@ -121,19 +121,48 @@ fn longest_path_is_kept() {
 }
 
 #[test]
-fn sixty_thousand_mappings_are_kept_and_more_are_counted() {
+fn thirty_thousand_mappings_are_kept_and_more_are_counted() {
     let mut text = String::new();
-    for number in 0..60_000_u64 {
+    for number in 0..30_000_u64 {
         let start = number * 0x2000;
         text += &format!("{start:x}-{:x} r-xp 00000000 08:01 {number} /file\n", start + 0x1000);
     }
     let list = parse_in_parts(text.as_bytes(), 4096);
-    assert_eq!(list.mappings.len(), 60_000);
+    assert_eq!(list.mappings.len(), 30_000);
     assert!(list.mappings.iter().all(|mapping| Arc::ptr_eq(&mapping.path, &list.mappings[0].path)));
     let mut parser = MapsParser::new(1000);
     parser.push(text.as_bytes());
     let list = parser.finish();
-    assert_eq!((list.mappings.len(), list.dropped_mappings), (1000, 59_000));
+    assert_eq!((list.mappings.len(), list.dropped_mappings), (1000, 29_000));
+}
+
+#[test]
+fn mappings_are_bounded_in_bytes() {
+    let mut text = String::new();
+    for number in 0..3000_u64 {
+        let start = number * 0x2000;
+        let path = format!("/{number}{}", "x".repeat(4000));
+        text += &format!("{start:x}-{:x} r-xp 00000000 08:01 {number} {path}\n", start + 0x1000);
+    }
+    let list = parse_in_parts(text.as_bytes(), 4096);
+    let bytes: usize = list.mappings.iter().map(|mapping| size_of::<Mapping>() + mapping.path.len()).sum();
+    assert!(bytes <= MAX_MAPPING_BYTES && bytes > MAX_MAPPING_BYTES - 5000, "{bytes}");
+    assert_eq!(list.mappings.len() as u64 + list.dropped_mappings, 3000);
+}
+
+#[test]
+fn anonymous_memory_leaves_half_of_the_places_to_files() {
+    let mut text = String::new();
+    for number in 0..100_u64 {
+        let start = number * 0x2000;
+        text += &format!("{start:x}-{:x} rwxp 00000000 00:00 0\n", start + 0x1000);
+    }
+    text += "7f0000000000-7f0000001000 r-xp 00000000 08:01 7 /lib/a.so\n";
+    let mut parser = MapsParser::new(20);
+    parser.push(text.as_bytes());
+    let list = parser.finish();
+    assert_eq!((list.mappings.len(), list.dropped_mappings), (11, 90));
+    assert_eq!(list.mappings.last().unwrap().path.as_ref(), b"/lib/a.so");
 }
 
 proptest! {

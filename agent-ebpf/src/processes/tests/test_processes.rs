@@ -79,6 +79,7 @@ pub(super) fn new_table() -> ProcessTable {
     let config = ProcessTableConfig {
         proc_folder: "/proc".into(),
         max_processes: 1000,
+        max_bytes: 16 << 20,
         environment_variables: vec!["ATHANOR_TEST".to_owned()],
     };
     ProcessTable::new(config, Clock::manual(Timestamp::from_seconds(1)).0).unwrap()

@@ -81,6 +81,17 @@ fn memory_stays_within_its_bound() {
 }
 
 #[test]
+fn addresses_pay_for_the_text_that_they_keep() {
+    let mut symbolizer = Symbolizer::new(1 << 20);
+    let name: &'static str = "f".repeat(4000).leak();
+    let source = source(name);
+    for address in 0x1000..0x1020 {
+        symbolizer.name_of(FileId(1), || Some(source.clone()), address).unwrap();
+    }
+    assert!(symbolizer.memory() >= 0x20 * 4000, "{} bytes", symbolizer.memory());
+}
+
+#[test]
 fn kernel_symbols_over_half_of_the_memory_are_refused() {
     let text = "ffffffff81000000 T read\nffffffffc0000000 t ext4_read\t[ext4]\n";
     let mut symbolizer = Symbolizer::new(100);
