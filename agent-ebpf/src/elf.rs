@@ -4,12 +4,14 @@
 
 mod build_id;
 mod bytes;
+mod content_digest;
 mod facts;
 mod file;
 mod header;
 mod read_at;
 
 pub use build_id::BuildId;
+pub use content_digest::ContentDigest;
 pub use facts::FileFacts;
 pub use file::ElfFile;
 pub use header::{Section, Segment};

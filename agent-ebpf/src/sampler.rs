@@ -29,6 +29,7 @@ use self::loaded_processes::LoadedProcesses;
 use self::memory_shares::MemoryShares;
 use self::object_files::ObjectFiles;
 use self::rate_governor::{RateGovernor, SamplingRate};
+use self::resync::ProcessResync;
 use self::row_pages::RowPages;
 use self::window_builder::{PendingFrames, WindowStacks};
 
@@ -39,6 +40,7 @@ mod naming;
 mod object_files;
 mod rate_governor;
 mod requests;
+mod resync;
 mod row_pages;
 mod window_builder;
 
@@ -91,12 +93,18 @@ pub struct SamplerStats {
     pub pages_evicted: u64,
     /// Evicted processes.
     pub processes_evicted: u64,
+    /// Loads that the maps of the kernel had no place for.
+    pub processes_refused: u64,
+    /// Loads of processes because records of their changes were lost.
+    pub processes_resynced: u64,
     /// Evicted tables of names.
     pub names_evicted: u64,
     /// Names that a window did not contain because of its bound.
     pub names_dropped: u64,
     /// Mappings of processes that were forgotten because of their bound.
     pub mappings_dropped: u64,
+    /// Files whose call frame information was not used because it is damaged or exceeds its bound.
+    pub indexes_refused: u64,
     /// Bytes of BPF maps and rings.
     pub map_bytes: u64,
     /// Bytes of tables in user space.
@@ -140,6 +148,8 @@ pub struct Sampler {
     loaded: LoadedProcesses,
     /// Loaded processes whose mappings changed.
     changed: BTreeMap<u32, ProcessRequest>,
+    resync: ProcessResync,
+    max_prefixes: usize,
     files: ObjectFiles,
     pages: RowPages,
     symbolizer: Symbolizer,
@@ -152,6 +162,8 @@ pub struct Sampler {
     /// Error after the end of the last window.
     failure: Option<SamplerError>,
     processes_evicted: u64,
+    processes_refused: u64,
+    processes_resynced: u64,
     max_window_name_bytes: usize,
     /// Bytes of the names of the last window.
     window_name_bytes: usize,
@@ -199,7 +211,9 @@ impl Sampler {
             processes,
             loaded: LoadedProcesses::default(),
             changed: BTreeMap::new(),
-            files: ObjectFiles::new(),
+            resync: ProcessResync::default(),
+            max_prefixes: shares.max_prefixes as usize,
+            files: ObjectFiles::new(shares.file_bytes),
             pages: RowPages::new(shares.row_bytes, MAX_PAGES as usize),
             symbolizer: Symbolizer::new(shares.name_bytes),
             kernel_symbols: KernelSymbolFile::open(&config.proc_folder).ok(),
@@ -210,6 +224,8 @@ impl Sampler {
             is_stopped: false,
             failure: None,
             processes_evicted: 0,
+            processes_refused: 0,
+            processes_resynced: 0,
             max_window_name_bytes: shares.window_name_bytes,
             window_name_bytes: 0,
             names_dropped: 0,
@@ -317,9 +333,22 @@ impl Sampler {
             );
         }
         if next.frequency_hz == before.frequency_hz {
-            self.kernel.update_cpus()?;
+            self.note_cpu_changes(|kernel| kernel.update_cpus())?;
         } else {
-            self.kernel.set_frequency(next.frequency_hz)?;
+            self.note_cpu_changes(|kernel| kernel.set_frequency(next.frequency_hz))?;
+        }
+        Ok(())
+    }
+
+    /// Changes the events of CPUs. A new or replaced ring of process events means that records were lost.
+    fn note_cpu_changes(
+        &mut self,
+        change: impl FnOnce(&mut KernelSampler) -> Result<bool, KernelError>,
+    ) -> Result<(), SamplerError> {
+        if change(&mut self.kernel)? {
+            tracing::info!("a CPU came online, mappings of processes are read another time");
+            self.events_lost += 1;
+            self.processes.note_loss();
         }
         Ok(())
     }
@@ -370,8 +399,11 @@ impl Sampler {
         stats.rows = cache.arena().used_rows();
         stats.pages_evicted = cache.evicted_pages();
         stats.processes_evicted = self.processes_evicted;
+        stats.processes_refused = self.processes_refused;
+        stats.processes_resynced = self.processes_resynced;
         stats.names_evicted = self.symbolizer.evictions();
         stats.names_dropped = self.names_dropped;
+        stats.indexes_refused = self.files.refused_indexes();
         stats.mappings_dropped = self.processes.mappings_dropped();
         stats.map_bytes = self.kernel.map_bytes();
         let names = self.symbolizer.memory() + self.window_name_bytes;

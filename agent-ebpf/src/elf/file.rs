@@ -18,8 +18,8 @@ const MEMORY_PAGE_BYTES: u64 = 4096;
 pub struct ElfFile {
     source: Arc<dyn ReadAt>,
     header: FileHeader,
-    segments: Vec<Segment>,
-    sections: Vec<Section>,
+    segments: Arc<[Segment]>,
+    sections: Arc<[Section]>,
 }
 
 impl ElfFile {
@@ -32,7 +32,13 @@ impl ElfFile {
         let header = read_file_header(source.as_ref())?;
         let segments = read_segments(source.as_ref(), &header)?;
         let sections = read_sections(source.as_ref(), &header);
-        Ok(Self { source, header, segments, sections })
+        Ok(Self { source, header, segments: segments.into(), sections: sections.into() })
+    }
+
+    /// Returns the bytes of its tables. Clones share them.
+    pub fn memory_bytes(&self) -> u64 {
+        let names: usize = self.sections.iter().map(|section| section.name.len()).sum();
+        (size_of_val(&*self.segments) + size_of_val(&*self.sections) + names) as u64
     }
 
     /// Returns the bytes of the file.
@@ -110,6 +116,11 @@ impl ElfFile {
             .max_by_key(|segment| (segment.is_code(), is_begin(segment), overlap(segment)))?;
         let distance = segment.offset.wrapping_sub(segment.address);
         Some(map_start.wrapping_sub(file_offset).wrapping_add(distance))
+    }
+
+    /// Returns offset and length of the program headers.
+    pub(super) fn segment_table(&self) -> (u64, u64) {
+        self.header.segment_table(self.segments.len())
     }
 
     /// Returns the place of `.eh_frame_hdr`.

@@ -9,7 +9,8 @@ const SEGMENT_BYTES: u64 = 56;
 const SECTION_BYTES: u64 = 64;
 /// The kernel runs no file whose program headers exceed 64 KiB.
 const MAX_SEGMENTS: u64 = 65_536 / SEGMENT_BYTES;
-const MAX_SECTIONS: u64 = 16_384;
+/// Linked files have fewer than 100.
+const MAX_SECTIONS: u64 = 4096;
 const MAX_SECTION_NAMES_BYTES: u64 = 1 << 20;
 const MAX_SECTION_NAME_BYTES: usize = 64;
 /// `e_phnum` of files whose count is in the first section header.
@@ -106,6 +107,13 @@ pub(super) struct FileHeader {
     sections_offset: u64,
     section_count: u64,
     names_index: u64,
+}
+
+impl FileHeader {
+    /// Returns offset and length of a number of program headers.
+    pub(super) fn segment_table(&self, count: usize) -> (u64, u64) {
+        (self.segments_offset, count as u64 * SEGMENT_BYTES)
+    }
 }
 
 /// Reads and checks the file header.

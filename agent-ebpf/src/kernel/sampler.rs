@@ -121,24 +121,22 @@ impl KernelSampler {
     ///
     /// Fails if the kernel refuses an event, with what is missing.
     pub fn attach(&mut self) -> Result<(), KernelError> {
-        self.update_cpus()
+        self.update_cpus().map(drop)
     }
 
     /// Opens events for CPUs that came online, and closes those of CPUs that went offline. The caller drains the
-    /// process events before.
+    /// process events before. Returns whether process events may have been missed: a ring is new, or replaced because
+    /// its CPU was offline meanwhile.
     ///
     /// # Errors
     ///
     /// Fails if the kernel refuses an event.
-    pub fn update_cpus(&mut self) -> Result<(), KernelError> {
+    pub fn update_cpus(&mut self) -> Result<bool, KernelError> {
         let online =
             online_cpus().map_err(|(path, error)| KernelError::call(format!("read {path}"), error))?;
-        self.sideband.update(&online, &[], &self.wakeups)?;
-        let known = self.clock.cpus();
-        let mut restarted = self.clock.update(&online, self.program.as_fd(), &self.random)?;
-        // The process events of a CPU end with its clock. Those of a new CPU are new already.
-        restarted.retain(|cpu| known.contains(cpu));
-        self.sideband.update(&online, &restarted, &self.wakeups)
+        let has_new_ring = self.sideband.update(&online, &self.wakeups)?;
+        self.clock.update(&online, self.program.as_fd(), &self.random)?;
+        Ok(has_new_ring)
     }
 
     /// Closes the clocks. Process events go on.
@@ -147,12 +145,12 @@ impl KernelSampler {
         self.clock.reset(period_nanos);
     }
 
-    /// Changes the rate: replaces the clock of every CPU.
+    /// Changes the rate: replaces the clock of every CPU. Returns the same as [`Self::update_cpus`].
     ///
     /// # Errors
     ///
     /// Fails if the kernel refuses an event.
-    pub fn set_frequency(&mut self, frequency_hz: u32) -> Result<(), KernelError> {
+    pub fn set_frequency(&mut self, frequency_hz: u32) -> Result<bool, KernelError> {
         self.clock.reset(period_of(frequency_hz));
         self.update_cpus()
     }

@@ -13,6 +13,7 @@ use super::wakeups::Wakeups;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
+const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1 << 0;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 
@@ -49,15 +50,11 @@ impl SidebandRings {
         Self { ring_bytes: ring_bytes as usize, rings: BTreeMap::new(), record: Vec::new() }
     }
 
-    /// Opens rings for online CPUs that have none, and closes those of CPUs that are offline. Rings of `restarted` CPUs
-    /// are replaced. Unread records of closed rings are lost.
-    pub(super) fn update(
-        &mut self,
-        online: &[u32],
-        restarted: &[u32],
-        wakeups: &Wakeups,
-    ) -> Result<(), KernelError> {
-        self.rings.retain(|cpu, _| online.contains(cpu) && !restarted.contains(cpu));
+    /// Opens rings for online CPUs that have none, and closes those of CPUs that are offline or were meanwhile. Unread
+    /// records of closed rings are lost. Returns whether a ring was opened.
+    pub(super) fn update(&mut self, online: &[u32], wakeups: &Wakeups) -> Result<bool, KernelError> {
+        self.rings.retain(|cpu, ring| online.contains(cpu) && ring.is_alive());
+        let mut has_new_ring = false;
         for &cpu in online {
             if self.rings.contains_key(&cpu) {
                 continue;
@@ -66,9 +63,10 @@ impl SidebandRings {
                 wakeups.add_readable(ring.event.as_fd())?;
                 enable_event(ring.event.as_fd())?;
                 self.rings.insert(cpu, ring);
+                has_new_ring = true;
             }
         }
-        Ok(())
+        Ok(has_new_ring)
     }
 
     /// Passes each waiting record to `receive`, header included. Returns their number.
@@ -96,7 +94,7 @@ impl SidebandRings {
             };
             let length = rustix::param::page_size() + data_bytes;
             match MemoryMap::new(event.as_fd(), length, 0) {
-                Ok(memory) => return Ok(Some(PerfRing { memory, event, data_bytes })),
+                Ok(memory) => return Ok(Some(PerfRing { memory, event, data_bytes, enabled_nanos: 0 })),
                 // Locked memory is limited: a smaller ring may fit.
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) && data_bytes > MIN_RING_BYTES => {
                     data_bytes /= 2;
@@ -115,6 +113,7 @@ fn attributes(data_bytes: usize) -> PerfEventAttributes {
         kind: PERF_TYPE_SOFTWARE,
         config: PERF_COUNT_SW_DUMMY,
         sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME,
+        read_format: PERF_FORMAT_TOTAL_TIME_ENABLED,
         flags: FLAG_DISABLED
             | FLAG_MMAP
             | FLAG_MMAP2
@@ -136,9 +135,25 @@ struct PerfRing {
     memory: MemoryMap,
     event: OwnedFd,
     data_bytes: usize,
+    /// Time for which the event was enabled when it was last checked.
+    enabled_nanos: u64,
 }
 
 impl PerfRing {
+    /// Returns whether the event was enabled for longer than at the last call. That of a CPU that went offline stops and
+    /// does not start again.
+    fn is_alive(&mut self) -> bool {
+        // The count of the event, which is always 0, and the time.
+        let mut bytes = [0; 16];
+        let is_read = rustix::io::read(&self.event, &mut bytes).is_ok_and(|length| length == bytes.len());
+        let mut time = [0; 8];
+        time.copy_from_slice(&bytes[8..]);
+        let enabled_nanos = u64::from_ne_bytes(time);
+        let has_advanced = is_read && enabled_nanos > self.enabled_nanos;
+        self.enabled_nanos = enabled_nanos;
+        has_advanced
+    }
+
     fn drain(&mut self, record: &mut Vec<u8>, receive: &mut impl FnMut(&[u8])) -> usize {
         let head = self.memory.word(DATA_HEAD_OFFSET).load(Ordering::Acquire);
         let mut tail = self.memory.word(DATA_TAIL_OFFSET).load(Ordering::Relaxed);

@@ -139,11 +139,10 @@ impl ProcessHistory {
         self.mappings_dropped
     }
 
-    /// Notes that records were lost: all that is known of running processes may be old.
+    /// Notes that records were lost: all that is known of running processes may be old. The caller sees it by
+    /// [`Self::loss_count`], and loads processes as its budget allows.
     pub fn apply_loss(&mut self) {
         self.loss_count = self.loss_count.wrapping_add(1);
-        let loaded = self.states.iter().filter(|(_, state)| state.is_loaded);
-        self.changed.extend(loaded.map(|((pid, _), _)| *pid));
     }
 
     /// Applies a snapshot of the process of a request. Does nothing if the snapshot is of another process.
@@ -205,8 +204,7 @@ impl ProcessHistory {
         state.image(request.exec_id).and_then(|image| image.mapping_at(address))
     }
 
-    /// Returns and forgets the loaded processes whose mappings changed, or may have changed because records were
-    /// lost.
+    /// Returns and forgets the loaded processes whose mappings changed.
     pub fn take_changed(&mut self) -> Vec<ProcessRequest> {
         let changed = std::mem::take(&mut self.changed);
         let mut requests: Vec<_> = changed.into_iter().filter_map(|pid| self.loaded_request(pid)).collect();
@@ -214,7 +212,8 @@ impl ProcessHistory {
         requests
     }
 
-    fn loaded_request(&self, pid: u32) -> Option<ProcessRequest> {
+    /// Returns the running program of a loaded process. None if it ended.
+    pub fn loaded_request(&self, pid: u32) -> Option<ProcessRequest> {
         let (_, state) = self.states_with_pid(pid).rev().find(|(_, state)| state.is_loaded)?;
         if state.exited_in.is_some() {
             return None;

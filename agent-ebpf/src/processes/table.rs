@@ -43,6 +43,8 @@ pub struct ProcessTable {
     pub(super) cgroups: CgroupIndex,
     opener: MappedFileOpener,
     parents_read: usize,
+    /// Reads of known processes in this window, because records were lost.
+    pub(super) reads_after_loss: usize,
     queue: RecordQueue,
     /// Start of the drain of rings, since boot.
     drain_started: Option<u64>,
@@ -81,6 +83,7 @@ impl ProcessTable {
             cgroups: CgroupIndex::new(&own_mounts),
             opener,
             parents_read: 0,
+            reads_after_loss: 0,
             queue: RecordQueue::default(),
             drain_started: None,
         })
@@ -178,6 +181,21 @@ impl ProcessTable {
         self.history.take_changed()
     }
 
+    /// Returns the number of losses of records: after each, mappings of loaded processes may be old.
+    pub fn loss_count(&self) -> u64 {
+        self.history.loss_count()
+    }
+
+    /// Notes that records were lost otherwise than by a full ring.
+    pub fn note_loss(&mut self) {
+        self.history.apply_loss();
+    }
+
+    /// Returns the running program of a loaded process. None if it ended.
+    pub fn loaded_request(&self, pid: u32) -> Option<ProcessRequest> {
+        self.history.loaded_request(pid)
+    }
+
     /// Returns the number of known processes.
     pub fn process_count(&self) -> usize {
         self.history.len()
@@ -196,6 +214,7 @@ impl ProcessTable {
     /// Ends a window. Returns processes whose entries in the maps of the kernel are to be removed.
     pub fn end_window(&mut self) -> Vec<RemovedProcess> {
         self.parents_read = 0;
+        self.reads_after_loss = 0;
         self.opener.forget_mounts(&self.proc_folder);
         self.history.end_window()
     }

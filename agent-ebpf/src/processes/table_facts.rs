@@ -14,6 +14,8 @@ use crate::layout::{RequestRecord, StackKey};
 const MAX_READS_PER_WINDOW: u32 = 4;
 /// Exec id of a task that neither executed a program nor descends from one that did: a thread of the kernel.
 const NEVER_EXECUTED: u32 = 0;
+/// Reads of known processes in one window, because records were lost.
+const MAX_READS_AFTER_LOSS: usize = 256;
 /// Path of the root of a hierarchy: it names neither container nor unit.
 const ROOT_CGROUP: &str = "/";
 
@@ -73,8 +75,9 @@ impl ProcessTable {
         if !is_read {
             state.reads_in_window = 0;
         }
-        let is_known = state.image(request.exec_id).is_some() && state.synced_after_loss == loss_count;
-        let is_complete = is_known && state.is_complete(request.exec_id);
+        let was_complete = state.image(request.exec_id).is_some() && state.is_complete(request.exec_id);
+        let is_old = state.synced_after_loss != loss_count && self.reads_after_loss < MAX_READS_AFTER_LOSS;
+        let is_complete = was_complete && !is_old;
         let needs_cgroup = match self.cgroups.has_useful_ids() {
             true => self.cgroups.cached_path(cgroup_id).is_none(),
             false => !is_read,
@@ -84,6 +87,7 @@ impl ProcessTable {
             return None;
         }
         state.reads_in_window += 1;
+        self.reads_after_loss += usize::from(was_complete && is_old);
         state.read_in = Some(window);
         let read = if is_complete { self.read_cgroup(request) } else { self.read_process(request) };
         match read {

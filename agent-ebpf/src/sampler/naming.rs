@@ -9,9 +9,11 @@ use crate::frame::{FileId, FrameCode, PackedFrame};
 use crate::layout::{
     FRAME_FILE_ADDRESS_MASK, FRAME_FILE_BIT, FRAME_FILE_SHIFT, FRAME_POINTER_BIT, PROCESS_REQUESTED,
 };
-use crate::processes::{MappingKind, ProcessRequest};
+use crate::processes::{Mapping, MappingKind, ProcessRequest};
 use crate::window::{CountedStack, FrameName, SampleWindow, SampledFile, SampledProcess};
 
+use super::object_files::ObjectFiles;
+use super::requests::nanos_of_kernel_clock;
 use super::window_builder::WindowStacks;
 use super::{Sampler, SamplerError, WindowStart};
 
@@ -21,6 +23,26 @@ const WINDOWS_PER_SWEEP: u64 = 6;
 const MAX_REQUEST_AGE: Duration = Duration::from_secs(60);
 /// Folder with the symbols that were stripped from packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+/// Files and biases of mappings of processes that were not loaded, for one window.
+#[derive(Default)]
+struct ResolvedMappings {
+    by_start: HashMap<(ProcessRequest, u64), Option<(FileId, u64)>>,
+}
+
+/// Returns file and bias of a mapping that records or `/proc` name.
+fn resolve_mapping(files: &mut ObjectFiles, mapping: &Mapping, window: u64) -> Option<(FileId, u64)> {
+    let build_id = mapping.build_id.map(|id| id.to_hex()).unwrap_or_default();
+    let known = files.find_by_build_id(&build_id);
+    let bias = known
+        .and_then(|id| files.elf(id)?.bias_of(mapping.start, mapping.offset, mapping.end - mapping.start));
+    if let (Some(id), Some(bias)) = (known, bias) {
+        return Some((id, bias));
+    }
+    // Without the file, the offset in it is what is known.
+    let id = files.intern_unread(&mapping.path, &build_id, window)?;
+    Some((id, mapping.start.wrapping_sub(mapping.offset)))
+}
 
 /// Names of a window within a bound of bytes. Frames without a name keep their address.
 struct WindowNames {
@@ -65,11 +87,12 @@ impl Sampler {
     ) -> SampleWindow {
         let window = self.kernel.window();
         let mut counted = stacks.stacks;
+        let mut resolved = ResolvedMappings::default();
         for stack in &mut counted {
             if let Some(process) = stacks.processes.get(stack.process as usize) {
                 let request = ProcessRequest::from_stack(process);
                 self.loaded.touch(&request, window);
-                self.resolve_frames(stack, &request, window);
+                self.resolve_frames(stack, &request, &mut resolved);
             }
         }
         let facts = stacks.processes.iter().map(|key| SampledProcess { facts: self.processes.facts(key) });
@@ -87,14 +110,19 @@ impl Sampler {
     }
 
     /// Replaces addresses of a process by addresses in files, as far as its mappings are known now.
-    fn resolve_frames(&mut self, stack: &mut CountedStack, request: &ProcessRequest, window: u64) {
+    fn resolve_frames(
+        &mut self,
+        stack: &mut CountedStack,
+        request: &ProcessRequest,
+        resolved_mappings: &mut ResolvedMappings,
+    ) {
         let is_other = |frame: &PackedFrame| matches!(frame.code(), FrameCode::Other(_));
         if !stack.frames.iter().any(is_other) {
             return;
         }
         let resolved = stack.frames.iter().map(|frame| match frame.code() {
             FrameCode::Other(address) => {
-                let found = self.resolve_address(address, request, window);
+                let found = self.resolve_address(address, request, resolved_mappings);
                 found.map_or(*frame, |(file, address)| {
                     let mark = frame.0 & FRAME_POINTER_BIT;
                     PackedFrame(FRAME_FILE_BIT | mark | u64::from(file.0) << FRAME_FILE_SHIFT | address)
@@ -109,28 +137,25 @@ impl Sampler {
         &mut self,
         address: u64,
         request: &ProcessRequest,
-        window: u64,
+        resolved_mappings: &mut ResolvedMappings,
     ) -> Option<(FileId, u64)> {
-        if let Some(value) = self.loaded.get(request).and_then(|loaded| loaded.mapping_at(address)) {
-            let file_address = address.wrapping_sub(value.bias);
-            return (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((FileId(value.file), file_address));
-        }
-        let mapping = self.processes.resolve(request, address)?;
-        if mapping.kind != MappingKind::File {
-            return None;
-        }
-        let build_id = mapping.build_id.map(|id| id.to_hex()).unwrap_or_default();
-        let offset = address - mapping.start + mapping.offset;
-        let known = self.files.find_by_build_id(&build_id);
-        let bias = known.and_then(|id| {
-            self.files.elf(id)?.bias_of(mapping.start, mapping.offset, mapping.end - mapping.start)
-        });
-        let (id, file_address) = match (known, bias) {
-            (Some(id), Some(bias)) => (id, address.wrapping_sub(bias)),
-            // Without the file, the offset in it is what is known.
-            _ => (self.files.intern_unread(&mapping.path, &build_id, window)?, offset),
+        let (file, bias) = match self.loaded.get(request).and_then(|loaded| loaded.mapping_at(address)) {
+            Some(value) => (FileId(value.file), value.bias),
+            None => {
+                let mapping = self.processes.resolve(request, address)?;
+                if mapping.kind != MappingKind::File {
+                    return None;
+                }
+                let key = (*request, mapping.start);
+                let found = resolved_mappings.by_start.get(&key).copied();
+                let window = self.kernel.window();
+                let found = found.unwrap_or_else(|| resolve_mapping(&mut self.files, mapping, window));
+                resolved_mappings.by_start.insert(key, found);
+                found?
+            }
         };
-        (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((id, file_address))
+        let file_address = address.wrapping_sub(bias);
+        (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((file, file_address))
     }
 
     fn find_names(&mut self, stacks: &[CountedStack]) -> HashMap<FrameCode, FrameName> {
@@ -199,6 +224,7 @@ impl Sampler {
             self.changed.remove(&removed.pid);
             self.unload_process(removed.pid)?;
         }
+        self.loaded.forget_old_refusals(self.clock.monotonic());
         self.remove_abandoned_requests()?;
         self.pages.track_use(&self.kernel)?;
         let mapped = self.loaded.mapped_files();
@@ -215,9 +241,7 @@ impl Sampler {
         if !self.kernel.window().is_multiple_of(WINDOWS_PER_SWEEP) {
             return Ok(());
         }
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64;
-        let oldest = now.saturating_sub(MAX_REQUEST_AGE.as_nanos() as u64);
+        let oldest = nanos_of_kernel_clock().saturating_sub(MAX_REQUEST_AGE.as_nanos() as u64);
         let mut abandoned = Vec::new();
         self.kernel.read_processes(|pid, process| {
             if process.state == PROCESS_REQUESTED && process.requested_at < oldest {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::elf::{BoundedFile, ElfFile, FileFacts, MemoryImage, ReadAt};
+use crate::elf::{BoundedFile, ContentDigest, ElfFile, FileFacts, MemoryImage, ReadAt};
 use crate::frame::FileId;
 use crate::layout::FRAME_FILE_MASK;
 use crate::processes::{FileStamp, MappedSource, Mapping};
@@ -20,6 +20,14 @@ use crate::unwind_rows::RowSource;
 const MAX_OPEN_FILES: usize = 256;
 /// Number of files beyond which numbers of unused files are given to others.
 const MAX_FILES: usize = 16_384;
+/// States of files with one content that are remembered, for example of the same library in several containers.
+const MAX_STAMPS_PER_FILE: usize = 16;
+/// Share of the memory of open files that one index may take, as a divisor.
+const INDEX_DIVISOR: u64 = 4;
+/// Bytes of an open file beside its tables.
+const BYTES_PER_OPEN_FILE: u64 = size_of::<OpenedFile>() as u64 + 512;
+/// Bytes of a file, open or not, beside its texts and stamps.
+const BYTES_PER_FILE: u64 = 2 * (size_of::<ObjectFile>() + size_of::<FileIdentity>()) as u64;
 /// Windows after its last use in which a file keeps its number.
 const RETIRE_AFTER_WINDOWS: u64 = 3;
 /// Begin of the identity of a file without a build id that cannot be read. No build id has it.
@@ -34,7 +42,7 @@ pub(super) struct ObjectFile {
     pub(super) build_id: Arc<str>,
     pub(super) facts: FileFacts,
     identity: FileIdentity,
-    stamps: Vec<FileStamp>,
+    stamps: VecDeque<FileStamp>,
     opened: Option<OpenedFile>,
     used_in: u64,
 }
@@ -45,13 +53,18 @@ struct OpenedFile {
     rows: RowSource,
     /// File with the symbols that were stripped. None before it was looked for.
     debug: Option<Option<Arc<ElfFile>>>,
+    /// Counted bytes.
+    bytes: u64,
 }
 
-/// Identity of content. The size prevents that a file with a copied build id passes for the original.
+/// Identity of content. Size and digest prevent that a file with a copied build id passes for the original, whose rows
+/// and names would be those of the copy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FileIdentity {
     build_id: Arc<str>,
     bytes: u64,
+    /// None if the file was not read.
+    digest: Option<ContentDigest>,
 }
 
 /// Object files by number.
@@ -61,21 +74,31 @@ pub(super) struct ObjectFiles {
     by_identity: HashMap<FileIdentity, FileId>,
     /// Numbers of retired files, with the window of their retirement.
     retired: VecDeque<(u64, FileId)>,
+    /// Open files by their build id.
+    open_by_build_id: HashMap<Arc<str>, Vec<FileId>>,
     next_number: u32,
     open_count: usize,
+    open_bytes: u64,
+    max_bytes: u64,
+    refused_indexes: u64,
 }
 
 // === impl ObjectFiles ===
 
 impl ObjectFiles {
-    pub(super) fn new() -> Self {
+    /// Creates an empty set whose open files take at most `max_bytes`.
+    pub(super) fn new(max_bytes: u64) -> Self {
         Self {
             files: HashMap::new(),
             by_stamp: HashMap::new(),
             by_identity: HashMap::new(),
             retired: VecDeque::new(),
+            open_by_build_id: HashMap::new(),
             next_number: 1,
             open_count: 0,
+            open_bytes: 0,
+            max_bytes,
+            refused_indexes: 0,
         }
     }
 
@@ -98,27 +121,64 @@ impl ObjectFiles {
         let bytes = reader.size();
         let elf = ElfFile::open(reader).ok()?;
         let build_id: Arc<str> = elf.build_id().ok()?.to_string().into();
-        let identity = FileIdentity { build_id, bytes };
+        let digest = Some(elf.content_digest().ok()?);
+        let identity = FileIdentity { build_id, bytes, digest };
         let id = match self.by_identity.get(&identity) {
             Some(&id) => id,
             None => self.add(identity, mapping, &elf, window)?,
         };
+        if let Some(stamp) = stamp {
+            self.add_stamp(id, stamp);
+        }
         let file = self.files.get_mut(&id)?;
         file.used_in = window;
-        if let Some(stamp) = stamp
-            && self.by_stamp.insert(stamp, id).is_none()
-        {
-            file.stamps.push(stamp);
-        }
         if file.opened.is_none() {
-            let rows = RowSource::open(&elf).ok();
-            if let Some(rows) = rows {
-                file.opened = Some(OpenedFile { elf: Arc::new(elf), rows, debug: None });
-                self.open_count += 1;
-                self.close_least_used(id);
-            }
+            self.open(id, elf);
         }
         Some(id)
+    }
+
+    /// Notes a state of a file. The oldest one is forgotten above the bound, which costs one reading.
+    fn add_stamp(&mut self, id: FileId, stamp: FileStamp) {
+        if self.by_stamp.insert(stamp, id).is_some() {
+            return;
+        }
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.stamps.push_back(stamp);
+        if file.stamps.len() > MAX_STAMPS_PER_FILE
+            && let Some(oldest) = file.stamps.pop_front()
+        {
+            self.by_stamp.remove(&oldest);
+        }
+    }
+
+    /// Opens a file. If its call frame information cannot be used, it has names and no rows.
+    fn open(&mut self, id: FileId, elf: ElfFile) {
+        let rows = RowSource::open_with_limit(&elf, self.max_bytes / INDEX_DIVISOR).unwrap_or_else(|error| {
+            self.refused_indexes += 1;
+            tracing::debug!(%error, "file has no rows, its code is unwound by frame pointer");
+            RowSource::without_sections(&elf)
+        });
+        let bytes = BYTES_PER_OPEN_FILE + elf.memory_bytes() + rows.memory_bytes();
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.opened = Some(OpenedFile { elf: Arc::new(elf), rows, debug: None, bytes });
+        self.open_by_build_id.entry(Arc::clone(&file.build_id)).or_default().push(id);
+        self.open_count += 1;
+        self.open_bytes += bytes;
+        self.close_least_used(id);
+    }
+
+    fn close(&mut self, id: FileId) {
+        let Some(file) = self.files.get_mut(&id) else { return };
+        let Some(opened) = file.opened.take() else { return };
+        self.open_count -= 1;
+        self.open_bytes = self.open_bytes.saturating_sub(opened.bytes);
+        if let Some(ids) = self.open_by_build_id.get_mut(&file.build_id) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.open_by_build_id.remove(&file.build_id);
+            }
+        }
     }
 
     fn find_open(&mut self, stamp: &FileStamp, window: u64) -> Option<FileId> {
@@ -142,7 +202,7 @@ impl ObjectFiles {
             build_id: Arc::clone(&identity.build_id),
             facts: elf.facts(),
             identity,
-            stamps: Vec::new(),
+            stamps: VecDeque::new(),
             opened: None,
             used_in: window,
         };
@@ -165,29 +225,31 @@ impl ObjectFiles {
         Some(id)
     }
 
-    /// Closes files until the number of open ones is in its bound, except `id`.
+    /// Closes files until number and bytes of open ones are in their bounds, except `id`.
     fn close_least_used(&mut self, id: FileId) {
-        if self.open_count <= MAX_OPEN_FILES {
+        if self.open_count <= MAX_OPEN_FILES && self.open_bytes <= self.max_bytes {
             return;
         }
         let opened = self.files.iter().filter(|(other, file)| **other != id && file.opened.is_some());
         let mut by_use: Vec<(u64, FileId)> = opened.map(|(other, file)| (file.used_in, *other)).collect();
         by_use.sort_unstable();
         // A quarter at a time, so that sorting is rare.
-        for (_, other) in by_use.into_iter().take(MAX_OPEN_FILES / 4) {
-            if self.files.get_mut(&other).and_then(|file| file.opened.take()).is_some() {
-                self.open_count -= 1;
+        let wanted_count = MAX_OPEN_FILES - MAX_OPEN_FILES / 4;
+        let wanted_bytes = self.max_bytes - self.max_bytes / 4;
+        for (_, other) in by_use {
+            if self.open_count <= wanted_count && self.open_bytes <= wanted_bytes {
+                return;
             }
+            self.close(other);
         }
     }
 
-    /// Returns the file with a build id in hex.
+    /// Returns the open file with a build id in hex. None if there are several: which one it is would be a guess.
     pub(super) fn find_by_build_id(&self, build_id: &str) -> Option<FileId> {
-        if build_id.is_empty() {
-            return None;
+        match self.open_by_build_id.get(build_id)?.as_slice() {
+            [id] => Some(*id),
+            _ => None,
         }
-        let is_equal = |file: &ObjectFile| file.opened.is_some() && &*file.build_id == build_id;
-        self.files.iter().find(|(_, file)| is_equal(file)).map(|(id, _)| *id)
     }
 
     /// Returns whether a file is open.
@@ -211,11 +273,18 @@ impl ObjectFiles {
         let opened = file.opened.as_mut()?;
         let is_stripped = file.facts.is_stripped;
         let build_id = &file.build_id;
+        let mut new_bytes = 0;
         let debug = opened.debug.get_or_insert_with(|| {
             let path = is_stripped.then(|| debug_file_path(debug_folder, build_id)).flatten()?;
-            open_debug_file(&path)
+            let debug = open_debug_file(&path)?;
+            new_bytes = BYTES_PER_OPEN_FILE + debug.memory_bytes();
+            Some(debug)
         });
-        Some(SymbolSource { object: Arc::clone(&opened.elf), debug: debug.clone() })
+        let source = SymbolSource { object: Arc::clone(&opened.elf), debug: debug.clone() };
+        opened.bytes += new_bytes;
+        self.open_bytes += new_bytes;
+        self.close_least_used(id);
+        Some(source)
     }
 
     /// Returns a number for a file that cannot be read, with its path and build id as far as they are known.
@@ -225,7 +294,7 @@ impl ObjectFiles {
             "" => format!("{UNREAD_PREFIX}{path}").into(),
             known => known.into(),
         };
-        let identity = FileIdentity { build_id: Arc::clone(&build_id), bytes: 0 };
+        let identity = FileIdentity { build_id: Arc::clone(&build_id), bytes: 0, digest: None };
         if let Some(&id) = self.by_identity.get(&identity) {
             self.touch(id, window);
             return Some(id);
@@ -238,7 +307,7 @@ impl ObjectFiles {
             build_id,
             facts: FileFacts::default(),
             identity,
-            stamps: Vec::new(),
+            stamps: VecDeque::new(),
             opened: None,
             used_in: window,
         };
@@ -264,23 +333,28 @@ impl ObjectFiles {
         let unused: Vec<FileId> =
             self.files.iter().filter(|(id, file)| is_unused(id, file)).map(|(id, _)| *id).collect();
         for id in &unused {
+            self.close(*id);
             let Some(file) = self.files.remove(id) else { continue };
             for stamp in &file.stamps {
                 self.by_stamp.remove(stamp);
             }
             self.by_identity.remove(&file.identity);
-            self.open_count -= usize::from(file.opened.is_some());
             self.retired.push_back((window, *id));
         }
         unused
     }
 
-    /// Returns the bytes of tables of open files, about.
+    /// Returns the number of files whose call frame information was not used: it is damaged, or its index exceeds its
+    /// bound.
+    pub(super) fn refused_indexes(&self) -> u64 {
+        self.refused_indexes
+    }
+
+    /// Returns the bytes of all files, about.
     pub(super) fn memory(&self) -> u64 {
-        const BYTES_PER_FILE: u64 = 512;
-        let rows = self.files.values().filter_map(|file| file.opened.as_ref());
-        let rows: u64 = rows.map(|opened| opened.rows.memory_bytes()).sum();
-        rows + self.files.len() as u64 * BYTES_PER_FILE
+        let stamps = self.by_stamp.capacity() * 2 * size_of::<(FileStamp, FileId)>();
+        let texts: usize = self.files.values().map(|file| file.path.len() + file.build_id.len()).sum();
+        self.open_bytes + self.files.len() as u64 * BYTES_PER_FILE + (stamps + texts) as u64
     }
 }
 
@@ -296,3 +370,7 @@ fn open_debug_file(path: &Path) -> Option<Arc<ElfFile>> {
 fn path_text(path: &[u8]) -> Arc<str> {
     String::from_utf8_lossy(path.get(..MAX_PATH_BYTES).unwrap_or(path)).into()
 }
+
+#[cfg(test)]
+#[path = "object_files_tests.rs"]
+mod tests;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::frame::FileId;
 use crate::kernel::KernelError;
 use crate::layout::{
-    MappingValue, PROCESS_LOADED, ProcessValue, REQUEST_MAPPING, REQUEST_PAGE, REQUEST_PROCESS, RequestRecord,
+    MappingValue, PROCESS_LOADED, PROCESS_REQUESTED, ProcessValue, REQUEST_MAPPING, REQUEST_PAGE,
+    REQUEST_PROCESS, RequestRecord,
 };
 use crate::processes::{
     ExecutableDetails, Mapping, MappingKind, PrefixChanges, ProcessError, ProcessFolder, ProcessRequest,
@@ -14,7 +15,7 @@ use crate::processes::{
 
 use super::Sampler;
 use super::cost::thread_time;
-use super::loaded_processes::{LoadedProcess, select_mappings};
+use super::loaded_processes::{LoadTime, LoadedProcess, select_mappings};
 
 /// Maximum number of requests that are handled at once. The others wait in their ring.
 const MAX_REQUESTS_AT_ONCE: usize = 4096;
@@ -22,6 +23,8 @@ const MAX_REQUESTS_AT_ONCE: usize = 4096;
 const MAX_REQUEST_TIME: Duration = Duration::from_millis(200);
 /// Processes that are evicted for one that does not fit.
 const MAX_EVICTIONS_PER_PROCESS: usize = 64;
+/// Share of the trie that one process may take, as a divisor.
+const PROCESS_PREFIX_DIVISOR: usize = 8;
 
 impl Sampler {
     /// Applies process events.
@@ -35,6 +38,7 @@ impl Sampler {
         self.events_lost += lost;
         let changed = self.processes.take_changed();
         self.changed.extend(changed.into_iter().map(|request| (request.pid, request)));
+        self.resync.note_losses(self.processes.loss_count(), &self.loaded);
     }
 
     /// Handles waiting requests, and loads processes whose mappings changed.
@@ -51,12 +55,28 @@ impl Sampler {
                 self.changed.insert(pid, request);
             }
         }
+        self.load_suspects(now);
         for _ in 0..MAX_REQUESTS_AT_ONCE {
             if thread_time() >= deadline {
                 return;
             }
             let Some(record) = self.kernel.next_request() else { return };
             self.handle_request(&record);
+        }
+    }
+
+    /// Loads processes whose mappings may be old because records were lost, as the budget allows.
+    fn load_suspects(&mut self, now: Duration) {
+        for pid in self.resync.begin_pass(now, &self.loaded) {
+            if !self.resync.has_budget() {
+                return;
+            }
+            self.resync.forget(pid);
+            let Some(request) = self.processes.loaded_request(pid) else { continue };
+            let started = thread_time();
+            self.load_or_postpone(&request, now);
+            self.processes_resynced += 1;
+            self.resync.spend(thread_time().saturating_sub(started));
         }
     }
 
@@ -93,13 +113,24 @@ impl Sampler {
 
     fn load_process(&mut self, request: &ProcessRequest) {
         let started = self.clock.monotonic();
+        self.resync.forget(request.pid);
         let result = match self.processes.load(request) {
             Ok(process) => {
-                let selected = select_mappings(&process.mappings);
+                let max_prefixes = self.max_prefixes / PROCESS_PREFIX_DIVISOR;
+                let selected = select_mappings(&process.mappings, max_prefixes);
                 let window = self.kernel.window();
-                let values = self.intern_mappings(&process.folder, &selected, request);
+                let values = self.intern_mappings(&process.folder, &selected.mappings, request);
+                let applied = self.apply_mappings(LoadedProcess::new(*request, values, window));
                 let ended = self.clock.monotonic();
-                self.apply_mappings(LoadedProcess::new(*request, values, window, started, ended))
+                match applied {
+                    Ok(()) => {
+                        let load = LoadTime { started, ended, is_partial: selected.is_partial };
+                        self.loaded.pause_after_load(request, &load);
+                        Ok(())
+                    }
+                    Err(error) if error.is_map_full() => self.refuse_process(request, ended),
+                    Err(error) => self.unload_process(request.pid).and(Err(error)),
+                }
             }
             Err(error) => self.reject_process(request, &error),
         };
@@ -114,6 +145,30 @@ impl Sampler {
         match error {
             ProcessError::Ended { .. } | ProcessError::Replaced { .. } => self.unload_process(request.pid),
             _ => Ok(()),
+        }
+    }
+
+    /// Unloads a process for which the maps have no place. It stays requested, which limits the rate of requests, and
+    /// is loaded after a pause that doubles each time.
+    fn refuse_process(&mut self, request: &ProcessRequest, now: Duration) -> Result<(), KernelError> {
+        self.unload_process(request.pid)?;
+        self.loaded.refuse(request, now);
+        self.processes_refused += 1;
+        tracing::debug!(
+            pid = request.pid,
+            max_prefixes = self.max_prefixes,
+            refused = self.loaded.refused_count(),
+            "maps have no place for a process, its stacks are process_not_loaded"
+        );
+        let value = ProcessValue {
+            start_nanos: request.start_nanos,
+            requested_at: nanos_of_kernel_clock(),
+            exec_id: request.exec_id,
+            state: PROCESS_REQUESTED,
+        };
+        match self.kernel.set_process(request.pid, &value) {
+            Err(error) if error.is_map_full() => Ok(()),
+            result => result,
         }
     }
 
@@ -173,19 +228,12 @@ impl Sampler {
         for key in &changes.removed {
             self.kernel.remove_mapping(key)?;
         }
-        let mut evictions = 0;
+        let used_in = process.used_in;
+        self.loaded.insert(process);
+        let mut evictions = MAX_EVICTIONS_PER_PROCESS;
         for (key, value) in &changes.inserted {
             while let Err(error) = self.kernel.insert_mapping(key, value) {
-                let is_worth_it = error.is_map_full() && evictions < MAX_EVICTIONS_PER_PROCESS;
-                let victim = is_worth_it.then(|| self.loaded.least_used(process.used_in)).flatten();
-                let Some(victim) = victim else {
-                    self.loaded.insert(process);
-                    self.unload_process(request.pid)?;
-                    return Err(error);
-                };
-                evictions += 1;
-                self.processes_evicted += 1;
-                self.unload_process(victim)?;
+                self.evict_for(error, used_in, &mut evictions)?;
             }
         }
         let value = ProcessValue {
@@ -194,8 +242,27 @@ impl Sampler {
             exec_id: request.exec_id,
             state: PROCESS_LOADED,
         };
-        self.loaded.insert(process);
-        self.kernel.set_process(request.pid, &value)
+        while let Err(error) = self.kernel.set_process(request.pid, &value) {
+            self.evict_for(error, used_in, &mut evictions)?;
+        }
+        Ok(())
+    }
+
+    /// Evicts the least recently used process that was not used in a window, if that helps against an error. Returns
+    /// the error otherwise.
+    fn evict_for(
+        &mut self,
+        error: KernelError,
+        window: u64,
+        evictions: &mut usize,
+    ) -> Result<(), KernelError> {
+        let is_worth_it = error.is_map_full() && *evictions > 0;
+        let Some(victim) = is_worth_it.then(|| self.loaded.least_used(window)).flatten() else {
+            return Err(error);
+        };
+        *evictions -= 1;
+        self.processes_evicted += 1;
+        self.unload_process(victim)
     }
 
     /// Removes a process from the maps of the kernel.
@@ -208,4 +275,10 @@ impl Sampler {
         }
         Ok(())
     }
+}
+
+/// Returns the time as BPF programs have it.
+pub(super) fn nanos_of_kernel_clock() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64
 }

@@ -5,7 +5,7 @@ use super::entry_loader::EntryLoader;
 use super::section::CfiSection;
 
 /// Entries of an index. More than any file without a search table has.
-const MAX_INDEX_ENTRIES: usize = 512 << 10;
+const MAX_INDEX_ENTRIES: u64 = 512 << 10;
 /// Entries of all kinds that a scan reads.
 const MAX_SCANNED_ENTRIES: usize = 1 << 20;
 
@@ -25,12 +25,14 @@ pub(super) struct EntryIndex {
 }
 
 impl EntryIndex {
-    /// Reads a section from a position on, to its end or to the first damaged entry.
+    /// Reads a section from a position on, to its end or to the first damaged entry. The index takes at most
+    /// `max_bytes`.
     ///
     /// # Errors
     ///
     /// Fails if the section has too many entries.
-    pub(super) fn scan(section: &CfiSection, from: u64) -> Result<Self, RowError> {
+    pub(super) fn scan(section: &CfiSection, from: u64, max_bytes: u64) -> Result<Self, RowError> {
+        let max_entries = (max_bytes / size_of::<EntryPlace>() as u64).min(MAX_INDEX_ENTRIES);
         let mut loader = EntryLoader::new(section);
         let mut places = Vec::new();
         let mut position = from;
@@ -39,11 +41,8 @@ impl EntryIndex {
             if header.common.is_some()
                 && let Some(range) = loader.code_range(position)
             {
-                if places.len() >= MAX_INDEX_ENTRIES {
-                    return Err(RowError::TooLarge {
-                        what: "indexed entries",
-                        limit: MAX_INDEX_ENTRIES as u64,
-                    });
+                if places.len() as u64 >= max_entries {
+                    return Err(RowError::TooLarge { what: "indexed entries", limit: max_entries });
                 }
                 places.push(EntryPlace { start: range.start, entry: position });
             }

@@ -33,12 +33,31 @@ impl RowSource {
     ///
     /// Fails if a section without a search table cannot be read or has too many entries.
     pub fn open(file: &ElfFile) -> Result<Self, RowError> {
-        let eh_frame = open_eh_frame(file)?;
+        Self::open_with_limit(file, u64::MAX)
+    }
+
+    /// As [`Self::open`], with a bound of the bytes of each index that the file needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn open_with_limit(file: &ElfFile, max_index_bytes: u64) -> Result<Self, RowError> {
+        let eh_frame = open_eh_frame(file, max_index_bytes)?;
         let go_functions = GoFunctionTable::find(file).ok().flatten();
         // In Go programs it repeats the function table.
-        let debug_frame = if go_functions.is_some() { None } else { open_debug_frame(file)? };
+        let debug_frame = match go_functions {
+            Some(_) => None,
+            None => open_debug_frame(file, max_index_bytes)?,
+        };
         let code_scan = CodeScan::new(file);
         Ok(Self { file: file.clone(), go_functions, eh_frame, debug_frame, code_scan })
+    }
+
+    /// Creates a source for a file whose call frame information cannot be used. It has the rows of recognized code
+    /// only.
+    pub fn without_sections(file: &ElfFile) -> Self {
+        let code_scan = CodeScan::new(file);
+        Self { file: file.clone(), go_functions: None, eh_frame: None, debug_frame: None, code_scan }
     }
 
     /// Returns the rows of a page of code, sorted by address. The first row is in force at the start of the page.
@@ -87,7 +106,7 @@ impl RowSource {
         pages
     }
 
-    /// Returns the bytes of memory that the source takes.
+    /// Returns the bytes of memory that the source takes beside the tables of its file.
     pub fn memory_bytes(&self) -> u64 {
         let sections = [&self.eh_frame, &self.debug_frame].into_iter().flatten();
         size_of::<Self>() as u64 + sections.map(SectionRows::memory_bytes).sum::<u64>()
@@ -103,7 +122,7 @@ fn pages_of_segment(segment: &Segment) -> impl Iterator<Item = u32> + use<> {
 }
 
 /// Returns the rows of `.eh_frame`: by its search table, else by an index of the section.
-fn open_eh_frame(file: &ElfFile) -> Result<Option<SectionRows>, RowError> {
+fn open_eh_frame(file: &ElfFile, max_index_bytes: u64) -> Result<Option<SectionRows>, RowError> {
     let header = file.eh_frame_header().and_then(|segment| read_search_header(file, segment));
     let start = header.as_ref().map(|header| header.eh_frame_address);
     if let Some(address) = start
@@ -112,7 +131,7 @@ fn open_eh_frame(file: &ElfFile) -> Result<Option<SectionRows>, RowError> {
         let from = address - section.address;
         let finder = match header.and_then(|header| header.table) {
             Some(table) => EntryFinder::Table(table),
-            None => EntryFinder::Index(EntryIndex::scan(&section, from)?),
+            None => EntryFinder::Index(EntryIndex::scan(&section, from, max_index_bytes)?),
         };
         return Ok(Some(SectionRows { section, finder }));
     }
@@ -126,7 +145,7 @@ fn open_eh_frame(file: &ElfFile) -> Result<Option<SectionRows>, RowError> {
         offset: section.offset,
         size: section.size,
     };
-    let finder = EntryFinder::Index(EntryIndex::scan(&section, 0)?);
+    let finder = EntryFinder::Index(EntryIndex::scan(&section, 0, max_index_bytes)?);
     Ok(Some(SectionRows { section, finder }))
 }
 
@@ -145,7 +164,7 @@ fn segment_section(file: &ElfFile, address: u64) -> Option<CfiSection> {
 }
 
 /// Returns the rows of `.debug_frame`. Compressed sections are not read.
-fn open_debug_frame(file: &ElfFile) -> Result<Option<SectionRows>, RowError> {
+fn open_debug_frame(file: &ElfFile, max_index_bytes: u64) -> Result<Option<SectionRows>, RowError> {
     let Some(section) = file.section(".debug_frame").filter(|section| !section.is_compressed()) else {
         return Ok(None);
     };
@@ -156,6 +175,6 @@ fn open_debug_frame(file: &ElfFile) -> Result<Option<SectionRows>, RowError> {
         offset: section.offset,
         size: section.size,
     };
-    let finder = EntryFinder::Index(EntryIndex::scan(&section, 0)?);
+    let finder = EntryFinder::Index(EntryIndex::scan(&section, 0, max_index_bytes)?);
     Ok(Some(SectionRows { section, finder }))
 }

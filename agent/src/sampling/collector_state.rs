@@ -156,8 +156,11 @@ fn add_stats(sum: &mut SamplerStats, added: &SamplerStats) {
     add(&mut sum.pages_evicted, added.pages_evicted);
     add(&mut sum.processes_evicted, added.processes_evicted);
     add(&mut sum.names_evicted, added.names_evicted);
+    add(&mut sum.processes_refused, added.processes_refused);
+    add(&mut sum.processes_resynced, added.processes_resynced);
     add(&mut sum.names_dropped, added.names_dropped);
     add(&mut sum.mappings_dropped, added.mappings_dropped);
+    add(&mut sum.indexes_refused, added.indexes_refused);
     add(&mut sum.events_lost, added.events_lost);
     add(&mut sum.program_nanos, added.program_nanos);
     add(&mut sum.user_nanos, added.user_nanos);

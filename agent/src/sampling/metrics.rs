@@ -140,6 +140,8 @@ pub const SAMPLER_METRICS: &[MetricFamily<CollectorStats>] = &[
         |stats, samples| {
             samples.add_labeled(&["name"], stats.sampler.names_dropped);
             samples.add_labeled(&["mapping"], stats.sampler.mappings_dropped);
+            samples.add_labeled(&["process"], stats.sampler.processes_refused);
+            samples.add_labeled(&["unwind_index"], stats.sampler.indexes_refused);
         },
     ),
     MetricFamily::gauge(
@@ -153,6 +155,12 @@ pub const SAMPLER_METRICS: &[MetricFamily<CollectorStats>] = &[
         "Bytes of tables of files, rows and names in the memory of the agent",
         &[],
         |stats, samples| samples.add(stats.sampler.table_bytes),
+    ),
+    MetricFamily::counter(
+        "athanor_agent_sampler_processes_resynced_total",
+        "Number of processes whose mappings were read because perf records were lost",
+        &[],
+        |stats, samples| samples.add(stats.sampler.processes_resynced),
     ),
     MetricFamily::counter(
         "athanor_agent_sampler_events_lost_total",

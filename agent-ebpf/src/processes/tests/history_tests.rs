@@ -230,7 +230,7 @@ fn records_of_invisible_processes_are_ignored() {
 }
 
 #[test]
-fn changes_and_losses_name_loaded_processes() {
+fn changes_name_loaded_processes() {
     let mut recorder = Recorder::new(100);
     let loaded = ProcessRequest { pid: 5, start_nanos: 7 * TICK, exec_id: 40 };
     recorder.load(loaded, "/bin/a");
@@ -241,7 +241,9 @@ fn changes_and_losses_name_loaded_processes() {
     assert_eq!(recorder.history.take_changed(), [loaded]);
     assert_eq!(recorder.history.take_changed(), []);
     recorder.apply(0, SidebandEvent::Lost(LostRecord { count: 3 }));
-    assert_eq!(recorder.history.take_changed(), [loaded]);
+    assert_eq!(recorder.history.take_changed(), [], "a loss does not load all processes at once");
+    assert_eq!(recorder.history.loss_count(), 1);
+    assert_eq!(recorder.history.loaded_request(5), Some(loaded));
     recorder.exec(5, "/bin/b");
     assert_eq!(recorder.history.take_changed(), [ProcessRequest { exec_id: 41, ..loaded }]);
     recorder.mmap(5, 0x7000, "/lib/b.so");
