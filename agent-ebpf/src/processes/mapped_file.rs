@@ -15,7 +15,9 @@
 //! Each way first gives a descriptor with `O_PATH`, which accesses no file system. The mount of that descriptor
 //! decides whether the file system is remote. Only a regular file of a local one is opened for reading. Its inode
 //! and device must be those of the mapping. File systems in layers (overlayfs, btrfs) report another device for a
-//! file than for its mapping: there the path must be equal, and the inode too, unless the file was found by the link of the
+//! file than for its mapping. The layers of overlayfs are looked up in the mounts of the agent, of the first process,
+//! and, in the user namespace of the agent, of the process itself. A layer that is remote or that none of them shows
+//! makes the file system remote, but the root of the agent is read in any case. On file systems in layers the path must be equal, and the inode too, unless the file was found by the link of the
 //! mapping itself.
 
 use std::collections::HashMap;
@@ -35,6 +37,7 @@ use super::mounts::{FileSystemKind, MountTable};
 use super::vdso::VdsoImage;
 
 const MAX_MOUNT_TABLES: usize = 64;
+const FIRST_PROCESS: u32 = 1;
 
 /// Bytes of a mapping.
 #[derive(Debug)]
@@ -68,11 +71,22 @@ pub struct FileStamp {
 /// Opens mapped files. Keeps the tables of mounts of a few mount namespaces.
 #[derive(Debug)]
 pub struct MappedFileOpener {
-    mount_tables: HashMap<Vec<u8>, Arc<MountTable>>,
+    mount_tables: HashMap<Vec<u8>, Arc<ProcessMounts>>,
     own_mounts: MountTable,
+    /// Mounts of the first process, which are those of the host if the agent sees its processes. Read when needed.
+    first_mounts: Option<MountTable>,
+    own_user_namespace: Option<Vec<u8>>,
     /// Device of files that exist in memory only (memfd), which no table of mounts has.
     memory_device: Option<DeviceNumber>,
     vdso: Option<VdsoImage>,
+}
+
+/// Mounts that a process sees.
+#[derive(Debug, Default)]
+struct ProcessMounts {
+    table: MountTable,
+    /// The process has the user namespace of the agent, so only privileged processes mounted something.
+    is_trusted: bool,
 }
 
 /// File that is found but not opened for reading yet.
@@ -92,6 +106,8 @@ impl MappedFileOpener {
         Self {
             mount_tables: HashMap::new(),
             own_mounts: MountTable::parse(own_mounts),
+            first_mounts: None,
+            own_user_namespace: None,
             memory_device: memory_device(),
             vdso,
         }
@@ -100,6 +116,7 @@ impl MappedFileOpener {
     /// Forgets the tables of mounts, so that later mounts are seen.
     pub fn forget_mounts(&mut self, proc_folder: &ProcFolder) {
         self.mount_tables.clear();
+        self.first_mounts = None;
         if let Ok(bytes) = proc_folder.own_mounts() {
             self.own_mounts = MountTable::parse(&bytes);
         }
@@ -121,11 +138,12 @@ impl MappedFileOpener {
             MappingKind::Vdso => return self.copy_vdso(mapping),
             MappingKind::File => {}
         }
+        self.read_trusted_mounts(proc_folder);
         let mounts = self.load_mounts(process);
         let mut last_error = Errno::NOENT;
         let mut refusal = None;
         for find in [find_by_range, find_by_executable, find_by_path] {
-            match find(process, mapping, &mounts) {
+            match find(process, mapping, &mounts.table) {
                 Ok(found) => match self.check(&found, mapping, &mounts) {
                     Ok(stamp) => return read_file(proc_folder, &found, stamp, mapping),
                     // The executable is another file than a library, and a range may be mapped otherwise by now.
@@ -148,16 +166,30 @@ impl MappedFileOpener {
         Ok(MappedSource::Memory(Arc::clone(&image.bytes)))
     }
 
+    fn read_trusted_mounts(&mut self, proc_folder: &ProcFolder) {
+        if self.first_mounts.is_none() {
+            let bytes = proc_folder.open_process(FIRST_PROCESS).and_then(|process| process.mounts());
+            self.first_mounts = Some(MountTable::parse(&bytes.unwrap_or_default()));
+        }
+        if self.own_user_namespace.is_none() {
+            let own = proc_folder.open_process(std::process::id());
+            self.own_user_namespace = own.ok().and_then(|process| process.link("ns/user").ok());
+        }
+    }
+
     /// Returns the mounts of the mount namespace of a process.
-    fn load_mounts(&mut self, process: &ProcessFolder) -> Arc<MountTable> {
+    fn load_mounts(&mut self, process: &ProcessFolder) -> Arc<ProcessMounts> {
         // Processes of one namespace with different roots see different mounts.
-        let namespace =
-            process.link("ns/mnt").map(|namespace| [namespace.as_slice(), process.root_path()].join(&0));
+        let user_namespace = process.link("ns/user").ok();
+        let is_trusted = user_namespace.is_some() && user_namespace == self.own_user_namespace;
+        let namespace = process.link("ns/mnt").map(|namespace| {
+            [namespace.as_slice(), process.root_path(), &user_namespace.unwrap_or_default()].join(&0)
+        });
         if let Some(table) = namespace.as_ref().ok().and_then(|key| self.mount_tables.get(key)) {
             return Arc::clone(table);
         }
         let bytes = process.mounts().unwrap_or_default();
-        let table = Arc::new(MountTable::parse(&bytes));
+        let table = Arc::new(ProcessMounts { table: MountTable::parse(&bytes), is_trusted });
         if self.mount_tables.len() >= MAX_MOUNT_TABLES {
             self.mount_tables.clear();
         }
@@ -172,7 +204,7 @@ impl MappedFileOpener {
         &self,
         found: &FoundFile,
         mapping: &Mapping,
-        mounts: &MountTable,
+        mounts: &ProcessMounts,
     ) -> Result<FileStamp, OpenError> {
         let path = || escaped_path(mapping);
         // Without a request to the server of a remote file system.
@@ -183,7 +215,7 @@ impl MappedFileOpener {
         let stamp = FileStamp::from_status(&status);
         let kind = self.file_system_kind(&status, stamp.device, mounts);
         let kind = kind.ok_or_else(|| OpenError::UnknownFileSystem { path: path() })?;
-        if kind == FileSystemKind::Remote {
+        if matches!(kind, FileSystemKind::Remote | FileSystemKind::HiddenLayers) {
             return Err(OpenError::Remote { path: path() });
         }
         let mode = u32::from(status.stx_mode);
@@ -211,13 +243,34 @@ impl MappedFileOpener {
         &self,
         status: &Statx,
         device: DeviceNumber,
-        mounts: &MountTable,
+        mounts: &ProcessMounts,
     ) -> Option<FileSystemKind> {
         let has_mount_id = status.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let id = has_mount_id.then_some(status.stx_mnt_id);
-        let by_mount = id.and_then(|id| mounts.mount_kind(id).or_else(|| self.own_mounts.mount_kind(id)));
+        let by_mount = id.and_then(|id| {
+            let layered = mounts.table.layered_device(id).or_else(|| self.own_mounts.layered_device(id));
+            if let Some(device) = layered {
+                return Some(self.layered_kind(device, mounts));
+            }
+            mounts.table.mount_kind(id).or_else(|| self.own_mounts.mount_kind(id))
+        });
         let is_local = self.memory_device == Some(device) || device.major != 0;
         by_mount.or(is_local.then_some(FileSystemKind::Local))
+    }
+
+    /// Returns the kind of a file system with layers: by the first table that a privileged process made and that shows
+    /// it.
+    fn layered_kind(&self, device: DeviceNumber, mounts: &ProcessMounts) -> FileSystemKind {
+        let first = self.first_mounts.as_ref();
+        let of_process = mounts.is_trusted.then_some(&mounts.table);
+        let tables = [Some(&self.own_mounts), first, of_process].into_iter().flatten();
+        let mut kinds = tables.filter_map(|table| table.layered_kind(device));
+        match kinds.find(|kind| *kind != FileSystemKind::HiddenLayers) {
+            Some(kind) => kind,
+            // The agent itself was read from there.
+            None if self.own_mounts.is_root_device(device) => FileSystemKind::Stacked,
+            None => FileSystemKind::HiddenLayers,
+        }
     }
 }
 

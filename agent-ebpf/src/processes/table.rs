@@ -219,7 +219,12 @@ impl ProcessTable {
         self.history.end_window()
     }
 
-    pub(super) fn open_process(&self, request: &ProcessRequest) -> Result<ProcessFolder, ProcessError> {
+    /// Opens the folder of the process of a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process ended or its id belongs to another process.
+    pub fn open_process(&self, request: &ProcessRequest) -> Result<ProcessFolder, ProcessError> {
         let folder = self.proc_folder.open_process(request.pid)?;
         let stat = folder.stat()?;
         if !self.tick.contains(stat.start_ticks, request.start_nanos) {

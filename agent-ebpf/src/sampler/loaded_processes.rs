@@ -112,7 +112,7 @@ impl LoadedProcesses {
             && loaded.request == *request
         {
             let min_pause = if load.is_partial { MIN_PARTIAL_RELOAD_INTERVAL } else { MIN_RELOAD_INTERVAL };
-            let pause = (load.ended.saturating_sub(load.started) * RELOAD_COST_FACTOR).max(min_pause);
+            let pause = (load.cpu_time * RELOAD_COST_FACTOR).max(min_pause);
             loaded.reload_after = load.ended + pause;
         }
     }
@@ -171,11 +171,13 @@ impl LoadedProcesses {
     }
 }
 
-/// Times of a load.
+/// Time of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadTime {
-    pub(super) started: Duration,
+    /// Monotonic time of its end.
     pub(super) ended: Duration,
+    /// CPU time that it took.
+    pub(super) cpu_time: Duration,
     /// Mappings were left out.
     pub(super) is_partial: bool,
 }
@@ -261,7 +263,7 @@ mod tests {
         let mut processes = LoadedProcesses::default();
         let second = Duration::from_secs(1);
         processes.insert(LoadedProcess::new(request(1, 0), Vec::new(), 0));
-        let load = LoadTime { started: second, ended: second * 2, is_partial: false };
+        let load = LoadTime { ended: second * 2, cpu_time: second, is_partial: false };
         processes.pause_after_load(&request(1, 0), &load);
         assert!(!processes.may_load(&request(1, 0), second * 51));
         assert!(processes.may_load(&request(1, 0), second * 52));
@@ -320,7 +322,10 @@ mod tests {
         let mut processes = LoadedProcesses::default();
         processes.insert(LoadedProcess::new(request(1, 0), Vec::new(), 0));
         let now = Duration::from_secs(9);
-        processes.pause_after_load(&request(1, 0), &LoadTime { started: now, ended: now, is_partial: true });
+        processes.pause_after_load(
+            &request(1, 0),
+            &LoadTime { ended: now, cpu_time: Duration::ZERO, is_partial: true },
+        );
         assert!(!processes.may_load(&request(1, 0), now + MIN_RELOAD_INTERVAL));
         assert!(processes.may_load(&request(1, 0), now + MIN_PARTIAL_RELOAD_INTERVAL));
     }

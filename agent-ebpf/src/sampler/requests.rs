@@ -91,6 +91,9 @@ impl Sampler {
             REQUEST_PAGE if self.files.is_open(FileId(record.page.file)) => {
                 self.pages.load(&mut self.kernel, &mut self.files, record.page)
             }
+            REQUEST_PAGE if self.reopen_file(&request, record) => {
+                self.pages.load(&mut self.kernel, &mut self.files, record.page)
+            }
             REQUEST_PAGE => {
                 // Loading the process opens the file, and then the next sample requests the page.
                 self.load_or_postpone(&request, self.clock.monotonic());
@@ -103,6 +106,16 @@ impl Sampler {
         }
     }
 
+    /// Opens a file that was closed, by the mapping of the requested address. Returns whether it is the file of the
+    /// requested page.
+    fn reopen_file(&mut self, request: &ProcessRequest, record: &RequestRecord) -> bool {
+        let Some(mapping) = self.processes.resolve(request, record.address).cloned() else { return false };
+        let Ok(folder) = self.processes.open_process(request) else { return false };
+        let Ok(source) = self.processes.open_mapping(&folder, &mapping) else { return false };
+        let id = self.files.intern(source, &mapping, self.kernel.window());
+        id == Some(FileId(record.page.file))
+    }
+
     fn load_or_postpone(&mut self, request: &ProcessRequest, now: Duration) {
         if self.loaded.may_load(request, now) {
             self.load_process(request);
@@ -112,7 +125,7 @@ impl Sampler {
     }
 
     fn load_process(&mut self, request: &ProcessRequest) {
-        let started = self.clock.monotonic();
+        let started = thread_time();
         self.resync.forget(request.pid);
         let result = match self.processes.load(request) {
             Ok(process) => {
@@ -122,9 +135,10 @@ impl Sampler {
                 let values = self.intern_mappings(&process.folder, &selected.mappings, request);
                 let applied = self.apply_mappings(LoadedProcess::new(*request, values, window));
                 let ended = self.clock.monotonic();
+                let cpu_time = thread_time().saturating_sub(started);
                 match applied {
                     Ok(()) => {
-                        let load = LoadTime { started, ended, is_partial: selected.is_partial };
+                        let load = LoadTime { ended, cpu_time, is_partial: selected.is_partial };
                         self.loaded.pause_after_load(request, &load);
                         Ok(())
                     }

@@ -32,7 +32,7 @@ fn open_by_path(process: &ProcessFolder, mapping: &Mapping) -> Result<FileStamp,
         None => OpenError::Remote { path: escaped_path(mapping) },
     };
     let found = find_by_path(process, mapping, &mounts).map_err(unreachable)?;
-    opener.check(&found, mapping, &mounts)
+    opener.check(&found, mapping, &ProcessMounts { table: mounts, is_trusted: true })
 }
 
 fn can_follow_map_files(process: &ProcessFolder, mapping: &Mapping) -> bool {
@@ -213,7 +213,7 @@ fn remote_mount_is_refused_before_it_is_accessed() {
     let status = rustix::fs::statx(&found.fd, c"", flags, StatxFlags::MNT_ID).unwrap();
     let id = status.stx_mnt_id;
     let opener = MappedFileOpener::new(format!("{id} 1 0:9 / /x rw - nfs4 host:/ rw\n").as_bytes(), None);
-    let error = opener.check(&found, &mapping, &MountTable::default()).unwrap_err();
+    let error = opener.check(&found, &mapping, &ProcessMounts::default()).unwrap_err();
     assert!(matches!(error, OpenError::Remote { .. }), "{error}");
 }
 
@@ -229,10 +229,36 @@ fn layers_may_have_another_device_but_not_another_inode() {
     let status = rustix::fs::statx(&found.fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).unwrap();
     let check = |file_system: &str, mapping: &Mapping| {
         let line = format!("{} 1 0:9 / / rw - {file_system} a rw\n", status.stx_mnt_id);
-        MappedFileOpener::new(line.as_bytes(), None).check(&found, mapping, &MountTable::default())
+        MappedFileOpener::new(line.as_bytes(), None).check(&found, mapping, &ProcessMounts::default())
     };
     assert!(check("overlay", &mapping).is_ok());
     assert!(matches!(check("ext4", &mapping), Err(OpenError::Replaced { .. })));
     let other_inode = Mapping { inode: metadata.ino() + 1, ..mapping };
     assert!(matches!(check("overlay", &other_inode), Err(OpenError::Replaced { .. })));
+}
+
+#[test]
+fn layers_decide_whether_a_mount_is_read() {
+    let layered = DeviceNumber { major: 0, minor: 50 };
+    let local = "22 1 8:1 / / rw - ext4 /dev/sda rw\n";
+    let fuse = "23 22 0:9 / /remote rw - fuse.tool tool rw\n";
+    let overlay = |lower: &str| format!("30 22 0:50 / /box rw - overlay overlay rw,lowerdir={lower}\n");
+    let inside = "40 1 0:50 / / rw - overlay overlay rw,lowerdir=/hidden\n";
+    let kind = |own: &str, first: &str, process: &str, is_trusted: bool| {
+        let mut opener = MappedFileOpener::new(own.as_bytes(), None);
+        opener.first_mounts = Some(MountTable::parse(first.as_bytes()));
+        let mounts = ProcessMounts { table: MountTable::parse(process.as_bytes()), is_trusted };
+        opener.layered_kind(layered, &mounts)
+    };
+    let host = [local, fuse, &overlay("/a:/b")].concat();
+    let remote_host = [local, fuse, &overlay("/a:/remote/b")].concat();
+    assert_eq!(kind(&host, "", inside, false), FileSystemKind::Stacked, "container of the own host");
+    assert_eq!(kind(local, &host, inside, true), FileSystemKind::Stacked, "the agent is in a container");
+    assert_eq!(kind(&remote_host, "", inside, false), FileSystemKind::Remote);
+    assert_eq!(kind(local, &remote_host, inside, true), FileSystemKind::Remote);
+    assert_eq!(kind(local, local, inside, true), FileSystemKind::HiddenLayers);
+    assert_eq!(kind(local, local, &host, true), FileSystemKind::Stacked);
+    assert_eq!(kind(local, local, &remote_host, true), FileSystemKind::Remote);
+    assert_eq!(kind(local, local, &host, false), FileSystemKind::HiddenLayers, "of another user namespace");
+    assert_eq!(kind(inside, "", inside, true), FileSystemKind::Stacked, "the root of the agent");
 }

@@ -31,6 +31,9 @@ fn kinds_follow_types() {
         ("fuseblk", FileSystemKind::Remote),
         ("fuse.sshfs", FileSystemKind::Remote),
         ("9p", FileSystemKind::Remote),
+        ("virtiofs", FileSystemKind::Remote),
+        ("orangefs", FileSystemKind::Remote),
+        ("panfs", FileSystemKind::Remote),
         ("autofs", FileSystemKind::Remote),
     ] {
         assert_eq!(FileSystemKind::from_name(name.as_bytes()), kind, "{name}");
@@ -67,4 +70,40 @@ fn own_mounts_have_the_proc_folder() {
 fn escapes_are_octal_bytes() {
     assert_eq!(unescape_octal(b"a\\040b\\011\\134\\"), b"a b\t\\\\");
     assert_eq!(unescape_octal(b"\\9zz\\777"), b"\\9zz\\777");
+}
+
+#[test]
+fn kind_of_layers_is_that_of_the_worst() {
+    let kind = |options: &str| {
+        let text = format!(
+            "22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+             23 22 0:7 / /remote rw - fuse.stargz a rw\n\
+             24 23 8:2 / /remote/local rw - ext4 /dev/sdb rw\n\
+             25 22 0:8 / /outer rw - overlay o rw,lowerdir=/remote/x\n\
+             26 22 0:9 / /box rw - overlay o {options}\n\
+             27 22 0:10 / /loop rw - overlay o rw,lowerdir=/loop/x\n"
+        );
+        MountTable::parse(text.as_bytes()).mount_kind(26).unwrap()
+    };
+    for (options, expected) in [
+        ("rw,lowerdir=/a:/b,upperdir=/c,workdir=/d", FileSystemKind::Stacked),
+        ("rw,lowerdir+=/a,datadir+=/b", FileSystemKind::Stacked),
+        ("rw,lowerdir=/a::/data", FileSystemKind::Stacked),
+        ("rw,lowerdir=/a:/remote/b,upperdir=/c", FileSystemKind::Remote),
+        ("rw,lowerdir=/a,upperdir=/remote/c", FileSystemKind::Remote),
+        ("rw,lowerdir+=/a,lowerdir+=/remote", FileSystemKind::Remote),
+        ("rw,lowerdir=/a::/remote/data", FileSystemKind::Remote),
+        ("rw,lowerdir=/remote/local/a", FileSystemKind::Remote),
+        ("rw,lowerdir=/outer/x", FileSystemKind::Remote),
+        ("rw,lowerdir=/box/x", FileSystemKind::HiddenLayers),
+        ("rw,lowerdir=/loop/x", FileSystemKind::HiddenLayers),
+        ("rw,lowerdir=a:b", FileSystemKind::HiddenLayers),
+        ("rw", FileSystemKind::HiddenLayers),
+        ("rw,lowerdir=/a\\134:b,upperdir=/c", FileSystemKind::Stacked),
+        ("rw,lowerdir=/a\\134\\134:/remote/c", FileSystemKind::Remote),
+    ] {
+        assert_eq!(kind(options), expected, "{options}");
+    }
+    let many = vec!["/a"; MAX_LAYERS + 1].join(":");
+    assert_eq!(kind(&format!("rw,lowerdir={many}")), FileSystemKind::HiddenLayers);
 }
