@@ -44,7 +44,10 @@ pub(super) struct ObjectFile {
     identity: FileIdentity,
     stamps: VecDeque<FileStamp>,
     opened: Option<OpenedFile>,
+    /// Window in which a process mapped it or a sample had it.
     used_in: u64,
+    /// Window in which a sample had it. 0 if none had.
+    sampled_in: u64,
 }
 
 /// Open file with what was read of it.
@@ -205,6 +208,7 @@ impl ObjectFiles {
             stamps: VecDeque::new(),
             opened: None,
             used_in: window,
+            sampled_in: 0,
         };
         self.files.insert(id, file);
         Some(id)
@@ -231,12 +235,14 @@ impl ObjectFiles {
             return;
         }
         let opened = self.files.iter().filter(|(other, file)| **other != id && file.opened.is_some());
-        let mut by_use: Vec<(u64, FileId)> = opened.map(|(other, file)| (file.used_in, *other)).collect();
+        // A process that maps many files does not close those that samples need.
+        let mut by_use: Vec<(u64, u64, FileId)> =
+            opened.map(|(other, file)| (file.sampled_in, file.used_in, *other)).collect();
         by_use.sort_unstable();
         // A quarter at a time, so that sorting is rare.
         let wanted_count = MAX_OPEN_FILES - MAX_OPEN_FILES / 4;
         let wanted_bytes = self.max_bytes - self.max_bytes / 4;
-        for (_, other) in by_use {
+        for (_, _, other) in by_use {
             if self.open_count <= wanted_count && self.open_bytes <= wanted_bytes {
                 return;
             }
@@ -310,15 +316,17 @@ impl ObjectFiles {
             stamps: VecDeque::new(),
             opened: None,
             used_in: window,
+            sampled_in: 0,
         };
         self.files.insert(id, file);
         Some(id)
     }
 
-    /// Notes the use of a file in a window.
+    /// Notes that a sample of a window has a file.
     pub(super) fn touch(&mut self, id: FileId, window: u64) {
         if let Some(file) = self.files.get_mut(&id) {
             file.used_in = window;
+            file.sampled_in = window;
         }
     }
 

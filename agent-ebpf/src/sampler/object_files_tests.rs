@@ -104,6 +104,17 @@ fn open_files_are_bounded_in_bytes() {
 }
 
 #[test]
+fn files_without_samples_are_closed_first() {
+    let mut files = ObjectFiles::new(MAX_BYTES);
+    let sampled = intern(&mut files, &image_without_table(100, 10_000).build(), 1);
+    files.touch(sampled, 1);
+    for number in 0..40 {
+        intern(&mut files, &image_without_table(number, 10_000).build(), 2 + u64::from(number));
+    }
+    assert!(files.is_open(sampled));
+}
+
+#[test]
 fn index_above_its_share_is_refused_and_the_file_stays_open() {
     let mut files = ObjectFiles::new(MAX_BYTES);
     let id = intern(&mut files, &image_without_table(1, 40_000).build(), 1);
