@@ -7,6 +7,7 @@ use athanor_agent_ebpf::processes::{ClockTick, ProcessHistory, ProcessRequest};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_PROCESSES: usize = 8;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Looks for the process of a record, as a sample does.
 fn request(history: &mut ProcessHistory, pid: u32, start_nanos: u64, exec_id: u32) {
@@ -18,13 +19,14 @@ fn request(history: &mut ProcessHistory, pid: u32, start_nanos: u64, exec_id: u3
 }
 
 fuzz_target!(|ring: &[u8]| {
-    let mut history = ProcessHistory::new(MAX_PROCESSES, ClockTick::per_second(100));
+    let mut history = ProcessHistory::new(MAX_PROCESSES, MAX_BYTES, ClockTick::per_second(100));
     let mut rest = ring;
     while let Ok(size) = SidebandRecord::record_bytes(rest) {
         match SidebandRecord::parse(rest) {
             Ok((record, parsed_size)) => {
                 assert_eq!(parsed_size, size);
                 history.apply_record(&record);
+                assert!(history.memory() <= MAX_BYTES);
                 match record.event {
                     SidebandEvent::Other(exec_id) => {
                         request(&mut history, record.pid, record.time_nanos, exec_id);

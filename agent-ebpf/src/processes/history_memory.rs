@@ -8,8 +8,10 @@ use super::image::mapping_bytes;
 use super::maps::Mapping;
 use super::state::ProcessState;
 
-/// Share of the bound that is free after processes were reduced, as a divisor. So reducing is rare.
-const FREE_DIVISOR: usize = 4;
+/// Shares of the bound, as divisors. If less than the first is free, processes are reduced until the second is. So
+/// measuring is rare.
+const MIN_FREE_DIVISOR: usize = 8;
+const REDUCED_FREE_DIVISOR: usize = 4;
 
 /// Bytes of all processes: as they were measured last, and what was added since.
 #[derive(Debug)]
@@ -76,10 +78,9 @@ impl HistoryMemory {
             mappings.add(state);
         }
         let mut reduction = Reduction::default();
-        let target = match own_bytes + mappings.bytes > self.max_bytes {
-            true => self.max_bytes - self.max_bytes / FREE_DIVISOR,
-            false => self.max_bytes,
-        };
+        let is_full = own_bytes + mappings.bytes > self.max_bytes - self.max_bytes / MIN_FREE_DIVISOR;
+        let divisor = if is_full { REDUCED_FREE_DIVISOR } else { MIN_FREE_DIVISOR };
+        let target = self.max_bytes - self.max_bytes / divisor;
         for (key, state) in states.clone() {
             if own_bytes + mappings.bytes <= target {
                 break;
@@ -122,5 +123,24 @@ impl SharedMappings {
                 self.bytes = self.bytes.saturating_sub(std::mem::take(&mut entry.bytes));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf_events::TaskRecord;
+
+    #[test]
+    fn measuring_leaves_free_bytes() {
+        let task = TaskRecord { pid: 2, parent_pid: 1, tid: 2, parent_tid: 1, time_nanos: 5 };
+        let states: Vec<ProcessState> = (0..100).map(|_| ProcessState::forked(None, &task)).collect();
+        let bytes: usize = states.iter().map(ProcessState::own_bytes).sum();
+        // Within the bound, but so close to it that the next process would exceed it.
+        let mut memory = HistoryMemory::new(bytes + 1);
+        let keyed = states.iter().map(|state| ((2, 0), state));
+        let reduction = memory.measure(keyed);
+        assert!((25..=27).contains(&reduction.removed.len()), "{}", reduction.removed.len());
+        assert!(memory.bytes() <= bytes - bytes / 8);
     }
 }
