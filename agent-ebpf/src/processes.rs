@@ -22,7 +22,6 @@ mod error;
 mod facts;
 mod folder;
 mod history;
-mod history_memory;
 mod host;
 mod image;
 mod mapped_file;

@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::history_memory::HistoryMemory;
+use self::memory::HistoryMemory;
 use super::image::ProcessSnapshot;
 use super::maps::{DeviceNumber, Mapping, USER_ADDRESS_END};
 use super::stat::ClockTick;
 use super::state::ProcessState;
 use crate::perf_events::{CommRecord, MappedInode, MmapRecord, SidebandEvent, SidebandRecord, TaskRecord};
 
+mod memory;
+
 /// Mappings that records may add to one process. `/proc` may have more.
 const MAX_RECORDED_MAPPINGS: usize = 8192;
 
 /// Process id, and number of the process among those with this id.
-pub(super) type StateKey = (u32, u64);
+type StateKey = (u32, u64);
 
 /// All known processes, by id and start.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::history::StateKey;
-use super::image::mapping_bytes;
-use super::maps::Mapping;
-use super::state::ProcessState;
+use super::StateKey;
+use crate::processes::image::mapping_bytes;
+use crate::processes::maps::Mapping;
+use crate::processes::state::ProcessState;
 
 /// Shares of the bound, as divisors. If less than the first is free, processes are reduced until the second is. So
 /// measuring is rare.
