@@ -6,12 +6,12 @@ use crate::layout::{MappingValue, StackCount, StackKey};
 
 /// Parts that the memory is divided into. The shares together have all of them.
 const PARTS: u64 = 32;
-const ROW_PARTS: u64 = 10;
-const NAME_PARTS: u64 = 5;
-const WINDOW_FRAME_PARTS: u64 = 3;
+const ROW_PARTS: u64 = 7;
+const NAME_PARTS: u64 = 8;
+const WINDOW_FRAME_PARTS: u64 = 2;
 const WINDOW_NAME_PARTS: u64 = 2;
 const COUNT_PARTS: u64 = 2;
-const PREFIX_PARTS: u64 = 3;
+const PREFIX_PARTS: u64 = 4;
 const FILE_PARTS: u64 = 4;
 const PROCESS_PARTS: u64 = 3;
 
@@ -98,6 +98,6 @@ mod tests {
         }
         let shares = MemoryShares::new(ByteSize::mib(64));
         assert_eq!(shares.max_stacks, 15_000);
-        assert_eq!(shares.max_prefixes, 28_086);
+        assert_eq!(shares.max_prefixes, 37_449);
     }
 }
