@@ -14,7 +14,7 @@ use super::source::{root, walk};
 const LAYERS: [&[&str]; 8] = [
     &["proto", "chassis"],
     &["profile", "storage"],
-    &["block", "query", "cluster", "consensus", "client", "http-server"],
+    &["block", "query", "arrow-format", "cluster", "consensus", "client", "http-server"],
     &["catalog", "agent-ebpf"],
     &["distributor", "ingester", "querier", "store-gateway", "compactor", "metastore", "symbolizer", "agent"],
     &["server"],

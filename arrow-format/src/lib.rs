@@ -1,0 +1,68 @@
+//! Query results as Arrow IPC streams: schemas, writers and readers.
+//!
+//! ```text
+//!  profiles with stacks and values ─► SampleWriter ─► IPC stream ─► SampleReader ─► rows and a Dictionary
+//!  columns of a table ──────────────► table::write ─► IPC stream
+//! ```
+//!
+//! Servers and clients use the same schemas. Streams follow three rules, so that pyarrow, Polars and DuckDB read all of
+//! them:
+//!
+//! - A dictionary is replaced if a batch needs more entries. Polars rejects deltas.
+//! - No dictionary is inside of another one. DuckDB reads the indexes of such a dictionary as values.
+//! - Buffers are compressed with Zstandard.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod metadata;
+pub mod samples;
+
+pub use metadata::{PROFILE_TYPE_KEY, QUERY_KEY, RESOLUTION_KEY, StreamMetadata, UNIT_KEY, WARNINGS_KEY};
+pub use samples::reader::{SampleReader, SampleRow};
+pub use samples::writer::{SampleProfile, SampleValue, SampleWriter};
+pub use samples::{SampleColumn, SampleColumns, SamplePosition, UnknownColumnError};
+
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::IpcWriteOptions;
+use arrow_schema::ArrowError;
+
+/// Media type of an Arrow IPC stream.
+pub const ARROW_STREAM_TYPE: &str = "application/vnd.apache.arrow.stream";
+/// Maximum number of rows of a record batch.
+pub const MAX_BATCH_ROWS: usize = 1 << 16;
+
+/// Reason that a stream cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ArrowStreamError {
+    /// Bytes that are no Arrow IPC stream, or a stream that ends early.
+    #[error("arrow stream is invalid: {0}")]
+    Arrow(#[from] ArrowError),
+    /// Missing column.
+    #[error("arrow stream has no column {0}; request the columns of Samples that hold it")]
+    MissingColumn(&'static str),
+    /// Column of another type than the schema of Samples has.
+    #[error("column {name} has type {found}, samples have {expected} there")]
+    ColumnType {
+        /// Name of the column.
+        name: &'static str,
+        /// Type that the column has.
+        found: String,
+        /// Type that the reader accepts.
+        expected: &'static str,
+    },
+    /// Value that does not follow the schema.
+    #[error("column {name} has {found:?}, which is no {expected}")]
+    Value {
+        /// Name of the column.
+        name: &'static str,
+        /// Text of the value.
+        found: String,
+        /// Kind of value that the reader accepts.
+        expected: &'static str,
+    },
+}
+
+/// Returns the options of all streams.
+fn write_options() -> Result<IpcWriteOptions, ArrowError> {
+    IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))
+}
