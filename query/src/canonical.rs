@@ -44,8 +44,9 @@ struct GridShift {
 impl ProfileQuery {
     /// Returns true if the result can be cached for the lifetime of the source.
     pub fn is_cacheable(&self) -> bool {
-        // A cost estimate depends on the current state of the source, not only on its contents.
-        self.what != QueryKind::Sizes
+        // A cost estimate depends on the current state of the source, not only on its contents. Exports of samples are
+        // large and seldom repeated, so they would evict the results of dashboards.
+        !matches!(self.what, QueryKind::Sizes | QueryKind::Samples(_))
     }
 
     /// Returns the canonical query for a source with data only from `first` to `last`.

@@ -20,4 +20,5 @@ pub(crate) mod partial_origin;
 pub(crate) mod profile_count;
 pub(crate) mod profile_list;
 pub(crate) mod query_cost;
+pub(crate) mod sample_list;
 pub(crate) mod sum_check;

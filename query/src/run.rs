@@ -5,6 +5,7 @@
 //! - `stack_sums`: trees and merged profiles.
 //! - `sum_bound`: whether sums fit in 63 bits, before they are added up.
 //! - `points`, `exemplars`, `heatmap`, `profile_list`: values of profiles, over time or in lists.
+//! - `samples`: samples of single profiles.
 //! - `profile_counts`: numbers of profiles, for averages.
 //! - `query_cost`: size of the data that a query would read.
 //! - `dedup_source`: sources that may share profiles with others.
@@ -31,6 +32,7 @@ mod points;
 mod profile_counts;
 mod profile_list;
 mod query_cost;
+mod samples;
 mod stack_sums;
 mod sum_bound;
 
@@ -90,6 +92,9 @@ pub fn run_matched(
         }
         QueryKind::Profiles(asked) => {
             PartialResult::Profiles(profile_list::list_profiles(picked, &ask.selection, asked, source)?)
+        }
+        QueryKind::Samples(query) => {
+            PartialResult::Samples(Box::new(samples::list_samples(picked, &ask.selection, query, source)?))
         }
         QueryKind::Counts(group_by) => PartialResult::Counts(count_profiles(picked, group_by)),
         QueryKind::Ids => PartialResult::Ids(picked.rows().map(|row| row.id).collect()),

@@ -28,6 +28,7 @@ mod profile_ids;
 mod profile_list;
 mod profile_query;
 mod query_kind;
+mod samples;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::{Labels, ProfileSource};
 use athanor_query::{
-    GroupedTreesQuery, PartialResult, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind, run,
+    GroupedTreesQuery, PartialResult, ProfileListQuery, ProfileOrder, ProfilePosition, ProfileQuery,
+    QueryKind, SamplesQuery, run,
 };
 use proptest::prelude::*;
 
@@ -117,6 +118,46 @@ proptest! {
         ids.sort_unstable();
         ids.dedup();
         prop_assert_eq!(ids.len(), found.entries().len());
+    }
+
+    #[test]
+    fn pages_of_samples_hold_all_samples_in_order_of_time(
+        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        max_rows in 1..8u64, spans in any::<bool>(),
+    ) {
+        type Sums = BTreeMap<(i64, bool, Vec<String>, u64), i64>;
+        let mut found: Sums = BTreeMap::new();
+        let mut samples = SamplesQuery { stacks: asked.stacks(), max_rows, spans, ..SamplesQuery::default() };
+        let mut last = ProfilePosition::default();
+        loop {
+            let what = QueryKind::Samples(samples.clone());
+            let PartialResult::Samples(list) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
+            for (profile, rows) in list.profiles() {
+                prop_assert!(last < profile.position());
+                last = profile.position();
+                for row in rows {
+                    let names = list.dictionary.frame_names(row.stack);
+                    let split = profile.labels.get("endpoint").is_some();
+                    *found.entry((profile.time, split, names, row.span.span)).or_default() += row.value;
+                }
+            }
+            let is_one_profile = list.profiles().count() <= 1;
+            prop_assert!(is_one_profile || list.sample_count() as u64 <= max_rows);
+            let Some(end) = list.end() else { break };
+            prop_assert!(end > last && end > samples.first);
+            samples.first = end;
+        }
+        let mut expected: Sums = BTreeMap::new();
+        for (upload, split, rows) in records(&uploads, &asked) {
+            for row in rows.iter().filter(|row| asked.counts(row)) {
+                let span = if spans { u64::from(row.span) } else { 0 };
+                *expected.entry((upload.time, split, path(&row.frames), span)).or_default() += i64::from(row.values[1]);
+            }
+        }
+        for sums in [&mut found, &mut expected] {
+            sums.retain(|_, sum| *sum != 0);
+        }
+        prop_assert_eq!(found, expected);
     }
 }
 

@@ -4,7 +4,7 @@ use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, ValueType};
 use athanor_query::{
     GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialChunkBuffer, PartialResult, ProfileQuery, QueryKind,
-    StackFilter, TimeSeriesQuery, run_all,
+    SamplesQuery, StackFilter, TimeSeriesQuery, run_all,
 };
 use proptest::prelude::*;
 
@@ -47,6 +47,7 @@ proptest! {
         let points = TimeSeriesQuery { steps, group_by: group_by.clone(), stacks: stacks.clone(), mean, exemplars };
         let pgo = GoPgoOptions { keep_locations: 2, aggregate_callees: true };
         let values = LabelValuesQuery { name: "pod".to_owned(), prefix: "p".to_owned(), most: 1 };
+        let samples = SamplesQuery { stacks: stacks.clone(), max_rows: 9, spans, ..SamplesQuery::default() };
         for what in [
             QueryKind::ProfileTypes,
             QueryKind::LabelNames,
@@ -54,9 +55,10 @@ proptest! {
             QueryKind::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
             QueryKind::Tree(stacks.clone()),
             QueryKind::Profile(stacks.clone(), None),
-            QueryKind::Profile(stacks, Some(pgo)),
+            QueryKind::Profile(stacks.clone(), Some(pgo)),
             QueryKind::Points(points),
             QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars }),
+            QueryKind::Samples(samples),
         ] {
             let ask = question(&asked, what);
             // The first come from one process, the rest from another.

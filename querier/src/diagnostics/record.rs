@@ -323,6 +323,7 @@ fn kind_name(kind: &QueryKind) -> &'static str {
         QueryKind::Profiles(_) => "profiles",
         QueryKind::Ids => "ids",
         QueryKind::Counts(_) => "counts",
+        QueryKind::Samples(_) => "samples",
     }
 }
 

@@ -12,6 +12,7 @@ use crate::dedup::ExcludedIds;
 use crate::request::profile_filter::TimeRange;
 use crate::request::selector::Selector;
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::result::sample_list::ProfilePosition;
 
 /// Query over profiles, independent of their location. Each source returns a
 /// [`PartialResult`](crate::PartialResult).
@@ -97,6 +98,8 @@ pub enum QueryKind {
     Ids,
     /// Numbers of profiles, by the values of these labels.
     Counts(Vec<String>),
+    /// Samples of the first profiles, in order of time.
+    Samples(SamplesQuery),
 }
 
 /// Sort order of profiles.
@@ -118,6 +121,19 @@ pub struct ProfileListQuery {
     pub keep: u64,
     /// Filter of the stacks that count. A profile without any of them is not listed.
     pub stacks: StackFilter,
+}
+
+/// Query for samples of single profiles.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SamplesQuery {
+    /// Filter of the stacks that count.
+    pub stacks: StackFilter,
+    /// First profile in order of time that may be listed.
+    pub first: ProfilePosition,
+    /// Number of samples from which the list ends. It has at least one profile.
+    pub max_rows: u64,
+    /// True if samples state their spans.
+    pub spans: bool,
 }
 
 /// Query for the values of one label.
@@ -174,6 +190,7 @@ impl ProfileQuery {
             | QueryKind::Heat(_)
             | QueryKind::Trees(_)
             | QueryKind::Profiles(_)
+            | QueryKind::Samples(_)
             | QueryKind::Counts(_) => true,
         }
     }
@@ -185,7 +202,7 @@ impl ProfileQuery {
             return *resolution;
         }
         let is_single = match &self.what {
-            QueryKind::Heat(_) | QueryKind::Profiles(_) | QueryKind::Ids => true,
+            QueryKind::Heat(_) | QueryKind::Profiles(_) | QueryKind::Samples(_) | QueryKind::Ids => true,
             QueryKind::Points(points) => points.exemplars,
             QueryKind::ProfileTypes
             | QueryKind::LabelNames
@@ -266,6 +283,13 @@ impl ProfileQuery {
             }
             QueryKind::Heat(_) => RequiredData { profiles: true, ..sums(&StackFilter::default()) },
             QueryKind::Profiles(profiles) => RequiredData { profiles: true, ..sums(&profiles.stacks) },
+            QueryKind::Samples(samples) => RequiredData {
+                rows: true,
+                names: true,
+                profiles: true,
+                requests: requests || samples.spans,
+                ..needs
+            },
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::result::memory_size::{
 use crate::result::profile_count::{ProfileCount, ProfileCounts, merge_counts};
 use crate::result::profile_list::ProfileList;
 use crate::result::query_cost::QueryCost;
+use crate::result::sample_list::SampleList;
 use crate::result::sum_check::{POINT_VALUES, STACK_VALUES, add_checked, check_magnitude, check_stack_sum};
 
 /// Mergeable result of some sources.
@@ -51,6 +52,8 @@ pub enum PartialResult {
     Ids(Vec<ContentHash>),
     /// Numbers of profiles, by the values of the grouping labels.
     Counts(ProfileCounts),
+    /// Samples of the first profiles, in order of time.
+    Samples(Box<SampleList>),
     /// Another partial result, with the ids of the selected profiles.
     WithIds(Box<PartialWithIds>),
 }
@@ -215,6 +218,7 @@ impl PartialResult {
             QueryKind::Profiles(asked) => PartialResult::Profiles(ProfileList::empty(asked)),
             QueryKind::Ids => PartialResult::Ids(Vec::new()),
             QueryKind::Counts(_) => PartialResult::Counts(BTreeMap::new()),
+            QueryKind::Samples(query) => PartialResult::Samples(Box::new(SampleList::empty(query))),
         }
     }
 
@@ -252,6 +256,7 @@ impl PartialResult {
             PartialResult::Profiles(list) => list.profiles == 0,
             PartialResult::Ids(ids) => ids.is_empty(),
             PartialResult::Counts(counts) => counts.is_empty(),
+            PartialResult::Samples(list) => list.is_empty(),
             PartialResult::WithIds(with_ids) => with_ids.partial.is_empty(),
         }
     }
@@ -276,6 +281,7 @@ impl PartialResult {
             | PartialResult::Heat(_)
             | PartialResult::Sizes(_)
             | PartialResult::Profiles(_)
+            | PartialResult::Samples(_)
             | PartialResult::Counts(_)
             | PartialResult::Ids(_) => Ok(()),
         }
@@ -336,6 +342,9 @@ impl PartialResult {
             (PartialResult::Profiles(mut left), PartialResult::Profiles(right)) => {
                 left.merge(right);
                 PartialResult::Profiles(left)
+            }
+            (PartialResult::Samples(left), PartialResult::Samples(right)) => {
+                PartialResult::Samples(Box::new(left.merge(*right)))
             }
             (left, _) => left,
         };
@@ -407,6 +416,7 @@ impl PartialResult {
             PartialResult::Profiles(list) => list.bytes(),
             PartialResult::Ids(ids) => size_of_val(&**ids),
             PartialResult::Counts(counts) => counts.keys().map(count_bytes).sum(),
+            PartialResult::Samples(list) => list.bytes(),
             PartialResult::WithIds(with_ids) => with_ids.partial.bytes() + with_ids.ids.bytes(),
         }
     }
@@ -436,6 +446,7 @@ impl PartialResult {
             }
             PartialResult::Profiles(list) => ("profiles", list.rows.len(), bounds.entries),
             PartialResult::Counts(counts) => ("groups", counts.len(), bounds.entries),
+            PartialResult::Samples(list) => ("stacks", list.dictionary.stacks.len(), bounds.stacks),
             // Ids are bounded only by the memory budget.
             PartialResult::Ids(_) => return Ok(()),
             PartialResult::WithIds(with_ids) => return with_ids.partial.check_limits(bounds),

@@ -6,10 +6,10 @@ use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 
 use super::chunks::PARTIAL_MESSAGE_NAME;
 use super::query_kind::kind_tag;
-use super::{WireError, damaged_error, lists, profile_ids, profile_list, values};
+use super::{WireError, damaged_error, lists, profile_ids, profile_list, samples, values};
 use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
-    TimeSeriesQuery,
+    SamplesQuery, TimeSeriesQuery,
 };
 use crate::request::stack_filter::StackFilter;
 use crate::result::partial::{MergedProfile, PartialResult, PartialWithIds};
@@ -39,6 +39,7 @@ impl PartialResult {
             PartialResult::Profiles(_) => kind_tag(&QueryKind::Profiles(ProfileListQuery::default())),
             PartialResult::Ids(_) => kind_tag(&QueryKind::Ids),
             PartialResult::Counts(_) => kind_tag(&QueryKind::Counts(Vec::new())),
+            PartialResult::Samples(_) => kind_tag(&QueryKind::Samples(SamplesQuery::default())),
             PartialResult::WithIds(_) => WITH_IDS_KIND,
         });
         match self {
@@ -55,6 +56,7 @@ impl PartialResult {
             PartialResult::Profiles(list) => profile_list::put_profiles(out, list),
             PartialResult::Ids(ids) => profile_ids::put_id_list(out, ids),
             PartialResult::Counts(counts) => values::put_profile_counts(out, counts),
+            PartialResult::Samples(list) => samples::put_samples(out, list),
             PartialResult::WithIds(_) => {}
         }
     }
@@ -107,6 +109,8 @@ impl PartialResult {
             QueryKind::Profiles(query) => {
                 profile_list::read_profiles(reader, query, declared_bytes).map(PartialResult::Profiles)
             }
+            QueryKind::Samples(query) => samples::read_samples(reader, query, declared_bytes)
+                .map(|list| PartialResult::Samples(Box::new(list))),
             QueryKind::Ids => profile_ids::read_id_list(reader, declared_bytes).map(PartialResult::Ids),
             QueryKind::Counts(_) => {
                 values::read_profile_counts(reader, declared_bytes).map(PartialResult::Counts)

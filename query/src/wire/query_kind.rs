@@ -4,10 +4,11 @@ use athanor_profile::encoding::codec::{
     CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint,
 };
 
+use super::samples::{put_position, read_position};
 use crate::request::frame_filter::{FrameFilter, FramePatterns};
 use crate::request::profile_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, QueryKind, TimeGrid,
-    TimeSeriesQuery,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, QueryKind,
+    SamplesQuery, TimeGrid, TimeSeriesQuery,
 };
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
 
@@ -52,6 +53,12 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
             put_varint(out, *keep);
             put_stacks(out, stacks);
         }
+        QueryKind::Samples(SamplesQuery { stacks, first, max_rows, spans }) => {
+            put_stacks(out, stacks);
+            put_position(out, *first);
+            put_varint(out, *max_rows);
+            put_flag(out, *spans);
+        }
     }
 }
 
@@ -71,6 +78,7 @@ pub(super) fn kind_tag(what: &QueryKind) -> u8 {
         QueryKind::Profiles(_) => 21,
         QueryKind::Ids => 22,
         QueryKind::Counts(_) => 23,
+        QueryKind::Samples(_) => 24,
     }
 }
 
@@ -108,6 +116,12 @@ pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind,
         }),
         22 => QueryKind::Ids,
         23 => QueryKind::Counts(list(reader)?),
+        24 => QueryKind::Samples(SamplesQuery {
+            stacks: stacks(reader)?,
+            first: read_position(reader)?,
+            max_rows: reader.read_number()?,
+            spans: read_flag(reader)?,
+        }),
         _ => return Err(reader.error_here("unknown query kind")),
     })
 }

@@ -16,8 +16,9 @@ use crate::result::profile_list::{ProfileList, ProfileListEntry};
 use crate::{
     FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
     LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileCount,
-    ProfileExemplar, ProfileIdsBySource, ProfileQuery, ProfileSelection, QueryCost, QueryKind, ResultLimits,
-    SourceCost, SourceId, StackFilter, TimeGrid, TimeRange, TimeSeriesPoint, TimeSeriesQuery,
+    ProfileExemplar, ProfileIdsBySource, ProfilePosition, ProfileQuery, ProfileSelection, QueryCost,
+    QueryKind, ResultLimits, SamplesQuery, SourceCost, SourceId, StackFilter, TimeGrid, TimeRange,
+    TimeSeriesPoint, TimeSeriesQuery,
 };
 
 fn text() -> impl Strategy<Value = String> {
@@ -183,6 +184,12 @@ fn what() -> impl Strategy<Value = QueryKind> {
             .prop_map(|(group_by, stacks)| QueryKind::Trees(GroupedTreesQuery { group_by, stacks })),
         (order(), any::<u64>(), stacks())
             .prop_map(|(order, keep, stacks)| QueryKind::Profiles(ProfileListQuery { order, keep, stacks })),
+        (stacks(), any::<(i64, u128)>(), any::<u64>(), any::<bool>()).prop_map(
+            |(stacks, (time, id), max_rows, spans)| {
+                let first = ProfilePosition { time, id };
+                QueryKind::Samples(SamplesQuery { stacks, first, max_rows, spans })
+            }
+        ),
     ]
 }
 
