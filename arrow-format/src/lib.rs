@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  profiles with stacks and values ─► SampleWriter ─► IPC stream ─► SampleReader ─► rows and a Dictionary
-//!  columns of a table ──────────────► table::write ─► IPC stream
+//!  response that is a table ─► ResponseTable ─────► IPC stream
 //! ```
 //!
 //! Servers and clients use the same schemas. Streams follow three rules, so that pyarrow, Polars and DuckDB read all of
@@ -16,11 +16,16 @@
 
 mod metadata;
 pub mod samples;
+mod table;
+mod tables;
+mod text_column;
 
 pub use metadata::{PROFILE_TYPE_KEY, QUERY_KEY, RESOLUTION_KEY, StreamMetadata, UNIT_KEY, WARNINGS_KEY};
 pub use samples::reader::{SampleReader, SampleRow};
 pub use samples::writer::{SampleProfile, SampleValue, SampleWriter};
 pub use samples::{SampleColumn, SampleColumns, SamplePosition, UnknownColumnError};
+pub use table::ResponseTable;
+pub use tables::TableResponse;
 
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::IpcWriteOptions;

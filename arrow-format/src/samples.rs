@@ -24,7 +24,6 @@ use crate::metadata::{StreamMetadata, UNIT_KEY};
 mod batch;
 pub mod reader;
 mod stack_table;
-mod text_column;
 pub mod writer;
 
 /// Column of samples.
@@ -197,12 +196,12 @@ fn frame_field() -> Arc<Field> {
 }
 
 /// Returns the fields of a label in a map.
-fn label_fields() -> Fields {
+pub(crate) fn label_fields() -> Fields {
     Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, false)])
 }
 
 /// Returns the field of the labels in a map.
-fn label_field() -> Arc<Field> {
+pub(crate) fn label_field() -> Arc<Field> {
     Arc::new(Field::new("entries", DataType::Struct(label_fields()), false))
 }
 

@@ -14,9 +14,9 @@ use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Labels, SpanContext};
 
 use super::stack_table::StackTable;
-use super::text_column::TextColumn;
 use super::writer::SampleProfile;
 use super::{SampleColumn, SampleColumns, format_profile_id, label_field, label_fields};
+use crate::text_column::TextColumn;
 
 /// Columns of the next batch, by row. Columns that the stream lacks stay empty.
 pub(super) struct BatchColumns {

@@ -9,7 +9,7 @@ use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, hash_bytes};
 
 /// Texts of the rows of a batch. Each different text is stored once.
 #[derive(Default)]
-pub(super) struct TextColumn {
+pub(crate) struct TextColumn {
     texts: Vec<String>,
     places: PrehashedMap<ContentHash, i32>,
     rows: Vec<Option<i32>>,
@@ -17,7 +17,7 @@ pub(super) struct TextColumn {
 
 impl TextColumn {
     /// Appends rows with one text.
-    pub(super) fn push_text(&mut self, text: &str, rows: usize) {
+    pub(crate) fn push_text(&mut self, text: &str, rows: usize) {
         let next = self.texts.len() as i32;
         let texts = &mut self.texts;
         let place = *self.places.entry(hash_bytes(text.as_bytes())).or_insert_with(|| {
@@ -28,12 +28,12 @@ impl TextColumn {
     }
 
     /// Appends rows without a text.
-    pub(super) fn push_nulls(&mut self, rows: usize) {
+    pub(crate) fn push_nulls(&mut self, rows: usize) {
         self.rows.extend(std::iter::repeat_n(None, rows));
     }
 
     /// Returns the array of all rows.
-    pub(super) fn into_array(self) -> Result<ArrayRef, ArrowError> {
+    pub(crate) fn into_array(self) -> Result<ArrayRef, ArrowError> {
         let values = StringArray::from_iter_values(self.texts);
         let keys = Int32Array::from(self.rows);
         Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(keys, Arc::new(values))?))
