@@ -39,6 +39,7 @@ mod querier;
 mod validate;
 
 pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};
+pub use api::explore::SampleStream;
 pub use api::render::{RenderedResponse, parse_parameters, parse_time};
 pub use async_query::background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
 pub use async_query::peer_queriers::{PeerQueriers, QuerierClusterDeps};

@@ -10,7 +10,8 @@ use athanor_chassis::{Random, Status};
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::athanor::v1::{
     ChangesRequest, ChangesResponse, FunctionsRequest, FunctionsResponse, LinesRequest, LinesResponse,
-    ProfilesRequest, ProfilesResponse, SandwichRequest, SandwichResponse, SubtreeRequest, SubtreeResponse,
+    ProfilesRequest, ProfilesResponse, SamplesRequest, SandwichRequest, SandwichResponse, SubtreeRequest,
+    SubtreeResponse,
 };
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::{
@@ -27,6 +28,7 @@ use bytes::Bytes;
 
 use crate::QueryContext;
 use crate::adhoc::{AdhocProfileService, AdhocProfileStore};
+use crate::api::explore::SampleStream;
 use crate::api::render::RenderedResponse;
 use crate::api::{estimate, explore, heatmap, lists, merge, points, render};
 use crate::async_query::background::{AsyncQueryReport, AsyncQueryStats};
@@ -320,6 +322,15 @@ impl Querier {
         request: ProfilesRequest,
     ) -> Result<ProfilesResponse, Status> {
         explore::profiles(&self.executor, reader, request).await
+    }
+
+    /// Starts a stream of the samples that a query merges, in order of time.
+    pub async fn samples(
+        &self,
+        reader: &QueryContext,
+        request: SamplesRequest,
+    ) -> Result<SampleStream, Status> {
+        explore::samples(&self.executor, reader, request).await
     }
 
     /// Attaches a trace to the request, if this node records diagnostics.

@@ -17,6 +17,7 @@ mod changes;
 mod functions;
 mod lines;
 mod profiles;
+mod samples;
 mod trees;
 mod wire;
 
@@ -24,6 +25,8 @@ pub(crate) use changes::changes;
 pub(crate) use functions::functions;
 pub(crate) use lines::lines;
 pub(crate) use profiles::profiles;
+pub use samples::SampleStream;
+pub(crate) use samples::samples;
 pub(crate) use trees::{MAX_CALLER_FRAMES, sandwich, subtree};
 
 /// Maximum number of rows of a page.

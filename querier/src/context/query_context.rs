@@ -173,6 +173,11 @@ impl QueryContext {
         }
     }
 
+    /// Returns a context of the same tenants for a part of a stream, with its own deadline and results.
+    pub(crate) fn fork_page(&self) -> Self {
+        QueryContext { utf8_labels: self.utf8_labels, ..QueryContext::for_tenants(self.tenants.clone()) }
+    }
+
     /// Returns the record of active queries.
     pub(crate) fn active_queries(&self) -> &ActiveQueries {
         &self.asking

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 mod gauges;
 mod laws;
 mod newer;
+mod samples;
 mod single;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
