@@ -41,7 +41,7 @@ use response::SentBody;
 
 /// Time in which a client must read some bytes. After that its HTTP/2 stream is reset, or the
 /// connection is closed if there is no such stream.
-pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+pub const SEND_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Address of the client of a connection, as an extension of its requests.
 #[derive(Clone, Copy, Debug)]
