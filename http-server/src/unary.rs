@@ -6,9 +6,10 @@ use std::time::Duration;
 use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ErrorCode, Status, TenantId};
 use axum::body::Body;
-use axum::http::header::{ALLOW, HeaderName};
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderName, VARY};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use bytes::Bytes;
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -73,6 +74,38 @@ impl RequestIdentity for TenantId {
     }
 }
 
+/// Response of a call.
+pub enum CallOutput<M> {
+    /// Message in the encoding of the call.
+    Message(M),
+    /// Bytes of another content type, which the client accepts.
+    Bytes {
+        /// Content type of the bytes.
+        content_type: &'static str,
+        /// Body of the response.
+        bytes: Bytes,
+    },
+}
+
+impl<M: Message + Serialize> CallOutput<M> {
+    async fn encode(
+        self,
+        encoding: CallEncoding,
+        door: &RequestBudget,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Status> {
+        match self {
+            CallOutput::Message(message) => encoding.encode_response(door, headers, message).await,
+            CallOutput::Bytes { content_type, bytes } => {
+                let mut response = Response::new(Body::from(bytes));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+                response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                Ok(response)
+            }
+        }
+    }
+}
+
 /// Handles one call. Before the body is read, `caller` returns the identity and `admits` the limits of the
 /// body.
 pub async fn handle_call<C, I, O, F, Fut>(
@@ -87,7 +120,7 @@ where
     I: Message + Default + DeserializeOwned + 'static,
     O: Message + Serialize,
     F: FnOnce(C, I) -> Fut,
-    Fut: Future<Output = Result<O, Status>>,
+    Fut: Future<Output = Result<CallOutput<O>, Status>>,
 {
     let (encoding, parts, body) =
         match check_request(request, CallEncoding::from_headers, UNARY_CONTENT_TYPES) {
@@ -119,7 +152,7 @@ where
                 // The body's memory stays reserved until the method returns.
                 let (message, _held) = message.await.inspect_err(|status| asked.on_unread_body(status))?;
                 let answer = method(asked.clone(), message).await?;
-                let mut response = encoding.encode_response(door, headers, answer).await?;
+                let mut response = answer.encode(encoding, door, headers).await?;
                 set_partial_headers(&mut response, &asked.warnings());
                 set_resolution_header(&mut response, asked.resolution());
                 keep_budget(&mut response, |bytes| asked.response_budget(bytes));

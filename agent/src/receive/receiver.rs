@@ -6,7 +6,7 @@ use std::sync::Arc;
 use athanor_chassis::observability::metric_family::{MetricCollector, metric_collector};
 use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Random, Status, TaskGroup};
 use athanor_http_server::encoding::{RefusalCode, announce_trailers, json_error_with};
-use athanor_http_server::unary::handle_call;
+use athanor_http_server::unary::{CallOutput, handle_call};
 use athanor_http_server::{ConnectionDeps, HttpListener, RequestBudget, RequestLimiter};
 use athanor_proto::push::v1::{PushRequest, PushResponse};
 use axum::Router;
@@ -162,7 +162,7 @@ async fn push(state: Arc<ReceiverState>, request: Request<Body>) -> Response<Bod
         let bytes = message.encoded_len();
         let uploads = state.run(bytes, move || push_uploads(message, &sender, &identities, now)).await?;
         state.store(ReceiveForm::Push, uploads).await?;
-        Ok(PushResponse {})
+        Ok(CallOutput::Message(PushResponse {}))
     };
     let policy = |_: &SenderContext| profiles_policy();
     handle_call(&state.door, request, |headers| state.sender(headers, peer), policy, method).await

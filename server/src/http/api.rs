@@ -2,6 +2,7 @@
 //!
 //! - `legacy_api`: uploads of language SDKs and queries of old dashboards.
 //! - `otlp`: OpenTelemetry exports over gRPC and plain HTTP.
+//! - `tables`, `samples`: results as Arrow streams.
 //! - `parca`, `debuginfo`: RPCs of Parca, and uploads of debug information.
 //! - `diagnostics`: records of query diagnostics.
 //! - `ui_pages`: minimal web UI.
@@ -12,5 +13,7 @@ pub(crate) mod diagnostics;
 pub(crate) mod legacy_api;
 pub(crate) mod otlp;
 pub(crate) mod parca;
+pub(crate) mod samples;
+pub(crate) mod tables;
 pub(crate) mod ui_pages;
 pub(crate) mod web_policy;

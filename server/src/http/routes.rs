@@ -21,7 +21,8 @@ use tokio::sync::Semaphore;
 use crate::http::api::web_policy::{WebPolicy, protect};
 use crate::http::{
     admin::compaction, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
-    api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::ui_pages, query_caller,
+    api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::samples, api::tables,
+    api::ui_pages, query_caller,
 };
 use query_caller::QueryCaller;
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
@@ -181,23 +182,17 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
     let router = methods!(router, hall, QueryCaller, &CallAuthorizer::for_query(reader), querier,
         "/querier.v1.QuerierService/ProfileTypes" => profile_types,
         "/querier.v1.QuerierService/LabelNames" => label_names,
-        "/querier.v1.QuerierService/LabelValues" => label_values,
-        "/querier.v1.QuerierService/Series" => series,
         "/querier.v1.QuerierService/SelectMergeStacktraces" => select_merge_stacktraces,
         "/querier.v1.QuerierService/SelectMergeSpanProfile" => select_merge_span_profile,
         "/querier.v1.QuerierService/SelectMergeProfile" => select_merge_profile,
-        "/querier.v1.QuerierService/SelectSeries" => select_series,
         "/querier.v1.QuerierService/SelectHeatmap" => select_heatmap,
         "/querier.v1.QuerierService/Diff" => diff,
         "/querier.v1.QuerierService/GetProfileStats" => get_profile_stats,
         "/querier.v1.QuerierService/AnalyzeQuery" => analyze_query,
-        "/athanor.v1.ExploreService/Functions" => functions,
         "/athanor.v1.ExploreService/Sandwich" => sandwich,
-        "/athanor.v1.ExploreService/Lines" => lines,
         "/athanor.v1.ExploreService/Subtree" => subtree,
-        "/athanor.v1.ExploreService/Changes" => changes,
-        "/athanor.v1.ExploreService/Profiles" => profiles,
     );
+    let router = samples::route(tables::routes(router, hall), hall);
     let router = uploads(companions(router, hall), hall);
     let router = parca::routes(debuginfo::routes(router, hall), hall);
     let watch = {
@@ -258,7 +253,7 @@ fn owner(hall: &HttpState, headers: &HeaderMap) -> Result<QueryCaller, Status> {
     writer(hall, headers).map(|tenant| QueryCaller(QueryContext::for_tenant(tenant)))
 }
 
-fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryCaller, Status> {
+pub(in crate::http) fn reader(hall: &HttpState, headers: &HeaderMap) -> Result<QueryCaller, Status> {
     query_caller::parse_reader(headers, hall.door.multitenancy).map(QueryCaller)
 }
 

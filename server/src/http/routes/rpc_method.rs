@@ -9,7 +9,7 @@ use athanor_http_server::decoded_size::BodyPolicy;
 use athanor_http_server::encoding::RefusalCode;
 use athanor_http_server::partial_header::PARTIAL_RESPONSE_HEADER;
 use athanor_http_server::tenant_header;
-use athanor_http_server::unary::{self, RequestIdentity};
+use athanor_http_server::unary::{self, CallOutput, RequestIdentity};
 use athanor_querier::QueryContext;
 use axum::Router;
 use axum::body::Body;
@@ -141,7 +141,10 @@ where
     let inner = Arc::clone(hall);
     any(move |request: Request<Body>| async move {
         let hall = Arc::clone(&inner);
-        let method = move |caller, message| method(hall, caller, message);
+        let method = move |caller, message| {
+            let response = method(hall, caller, message);
+            async move { response.await.map(CallOutput::Message) }
+        };
         let who = |headers: &HeaderMap| {
             let watch = |reader| diagnostics::record_if_requested(&inner, reader, headers, path);
             Ok(identify(&inner, headers)?.with_diagnostics(watch))
