@@ -56,7 +56,6 @@ pub(super) fn read_samples(
     }
     dictionary_delta::read(&mut list.dictionary, reader)?;
     let mut budget = DecodeBudget(declared_bytes);
-    budget.take(list.dictionary.memory(), reader)?;
     let table = read_table(reader)?;
     let mut sets = Vec::new();
     for _ in 0..reader.read_count()? {
