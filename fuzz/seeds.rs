@@ -19,7 +19,7 @@ use athanor_proto::settings::v1::{
 };
 use athanor_proto::types::v1::LabelPair;
 use athanor_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind, SamplesQuery,
     StackFilter, TimeGrid, TimeSeriesQuery, run_all,
 };
 use libfuzzer_sys::fuzz_target;
@@ -297,6 +297,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         QueryKind::Sizes,
         QueryKind::Trees(GroupedTreesQuery { group_by: list(), ..GroupedTreesQuery::default() }),
         QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
+        QueryKind::Samples(SamplesQuery { max_rows: 9, spans: true, ..SamplesQuery::default() }),
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
@@ -310,7 +311,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial-wire", &format!("question-{kind}"), &[&[18], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[24], &packed[..]].concat())?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 use athanor_profile::encoding::codec::put_varint;
 use athanor_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult,
-    ProfileListQuery, ProfileQuery, ProfileQueryError, QueryKind, StackFilter, TimeSeriesQuery,
+    ProfileListQuery, ProfileQuery, ProfileQueryError, QueryKind, SamplesQuery, StackFilter, TimeSeriesQuery,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -17,7 +17,7 @@ const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 12 {
+    let what = match first / 2 % 13 {
         0 => QueryKind::ProfileTypes,
         1 => QueryKind::LabelNames,
         2 => QueryKind::LabelValues(LabelValuesQuery { name: "a".to_owned(), ..LabelValuesQuery::default() }),
@@ -29,6 +29,7 @@ fuzz_target!(|bytes: &[u8]| {
         8 => QueryKind::Sizes,
         9 => QueryKind::Trees(GroupedTreesQuery::default()),
         10 => QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
+        11 => QueryKind::Samples(SamplesQuery { max_rows: 9, spans: true, ..SamplesQuery::default() }),
         _ => return question(rest),
     };
     let ask = ProfileQuery { what, ..ProfileQuery::default() };
