@@ -82,7 +82,7 @@ async fn check_request(
         Some(limit) => limit,
         None => u64::MAX,
     };
-    let query_hash = query.as_ref().map(|query| hash_query(reader, query)).unwrap_or_default();
+    let query_hash = query.as_ref().map(|query| hash_query(reader, query, &columns)).unwrap_or_default();
     let query_text = query.as_ref().map(serde_json::to_string).transpose();
     let query_text = query_text.map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
     let query = parse_query(executor, query, "query").await?;
@@ -97,12 +97,17 @@ async fn check_request(
     Ok(SamplesPlan { selection, stacks, columns, metadata, limit, cursor, query_hash })
 }
 
-/// Returns the hash that binds a cursor to the tenants and the query.
-fn hash_query(reader: &QueryContext, query: &Query) -> ContentHash {
+/// Returns the hash that binds a cursor to the tenants and the query. Without columns of spans a profile has fewer rows, so
+/// the columns count, too.
+fn hash_query(reader: &QueryContext, query: &Query, columns: &SampleColumns) -> ContentHash {
     let mut content = Vec::new();
     for tenant in reader.tenants() {
         content.extend_from_slice(tenant.as_str().as_bytes());
         content.push(b'|');
+    }
+    for column in columns.iter() {
+        content.extend_from_slice(column.name().as_bytes());
+        content.push(b',');
     }
     content.extend_from_slice(&query.encode_to_vec());
     hash_bytes(&content)

@@ -55,7 +55,7 @@ pub(super) fn decode_cursor(
     }
     if issued_query != query {
         return Err(invalid_argument(
-            "cursor belongs to another query or tenant; send the query of the first page, or no cursor to start over",
+            "cursor belongs to another query or tenant, or to other columns; send the request of the first page, or no cursor to start over",
         ));
     }
     let age = Duration::from_nanos(now.nanos().saturating_sub(issued_at).max(0).unsigned_abs());
@@ -91,7 +91,7 @@ fn checksum(content: &[u8]) -> [u8; 8] {
 mod tests {
     use super::*;
 
-    const POSITION: SamplePosition = SamplePosition { time: -5, profile: 7, rows: 9 };
+    const TEST_POSITION: SamplePosition = SamplePosition { time: -5, profile: 7, rows: 9 };
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::UNIX_EPOCH.plus(Duration::from_secs(seconds))
@@ -99,14 +99,14 @@ mod tests {
 
     #[test]
     fn cursor_reads_back_for_its_query() {
-        let text = encode_cursor(3, at(10), POSITION);
-        assert_eq!(decode_cursor(&text, 3, at(20)), Ok(POSITION));
-        assert_eq!(decode_cursor(&text, 3, at(0)), Ok(POSITION));
+        let text = encode_cursor(3, at(10), TEST_POSITION);
+        assert_eq!(decode_cursor(&text, 3, at(20)), Ok(TEST_POSITION));
+        assert_eq!(decode_cursor(&text, 3, at(0)), Ok(TEST_POSITION));
     }
 
     #[test]
     fn refused_cursor_says_why() {
-        let text = encode_cursor(3, at(10), POSITION);
+        let text = encode_cursor(3, at(10), TEST_POSITION);
         let refusal = |text: &str, query, now| decode_cursor(text, query, now).unwrap_err().message;
         assert!(refusal(&text, 4, at(20)).contains("another query or tenant"));
         let expired = refusal(&text, 3, at(11 + 24 * 3600));

@@ -86,12 +86,12 @@ fn next_position(time: i64, id: u128) -> ProfilePosition {
 mod tests {
     use super::*;
 
-    const RANGE: TimeRange = TimeRange { from: 100, to: 1_100 };
+    const TEST_RANGE: TimeRange = TimeRange { from: 100, to: 1_100 };
 
     #[test]
     fn slices_cover_the_range_without_overlap() {
-        let mut cursor = PageCursor::new(RANGE, None, 64 * 10);
-        let mut end = RANGE.from;
+        let mut cursor = PageCursor::new(TEST_RANGE, None, 64 * 10);
+        let mut end = TEST_RANGE.from;
         let mut count = 0;
         while let Some(slice) = cursor.next_slice() {
             assert_eq!(slice.time.from, end);
@@ -99,19 +99,19 @@ mod tests {
             cursor.advance(slice, &SampleList::default());
             count += 1;
         }
-        assert_eq!((end, count), (RANGE.to, 4));
+        assert_eq!((end, count), (TEST_RANGE.to, 4));
     }
 
     #[test]
     fn stream_continues_after_a_position() {
         let after = |rows| Some(SamplePosition { time: 500, profile: 7, rows });
-        let whole = PageCursor::new(RANGE, after(0), 1).next_slice().unwrap();
+        let whole = PageCursor::new(TEST_RANGE, after(0), 1).next_slice().unwrap();
         assert_eq!((whole.first, whole.time.from), (ProfilePosition { time: 500, id: 8 }, 500));
-        let part = PageCursor::new(RANGE, after(3), 1);
+        let part = PageCursor::new(TEST_RANGE, after(3), 1);
         let first = part.next_slice().unwrap().first;
         assert_eq!((first, part.skipped_rows(first)), (ProfilePosition { time: 500, id: 7 }, 3));
         assert_eq!(part.skipped_rows(ProfilePosition { time: 500, id: 8 }), 0);
         let last = SamplePosition { time: 1_100, profile: u128::MAX, rows: 0 };
-        assert_eq!(PageCursor::new(RANGE, Some(last), 1).next_slice(), None);
+        assert_eq!(PageCursor::new(TEST_RANGE, Some(last), 1).next_slice(), None);
     }
 }

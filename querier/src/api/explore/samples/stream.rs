@@ -94,6 +94,7 @@ impl SampleStream {
             if page.list.sample_count() > 0 {
                 return Ok(Some(page));
             }
+            page.reader.finish_request(None);
             self.pages.advance(slice, &page.list);
         }
         Ok(None)
@@ -130,13 +131,13 @@ impl SampleStream {
         let what = QueryKind::Samples(samples);
         let query = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
         let result = run_query(&self.executor, &page_reader, query).await;
-        page_reader.finish_request(result.as_ref().err());
         self.warnings.extend(page_reader.warnings());
         if let Some(resolution) = page_reader.resolution() {
             self.reader.add_resolution(&resolution);
         }
+        let result = result.inspect_err(|status| drop(page_reader.finish_request(Some(status))));
         match result? {
-            PartialResult::Samples(list) => Ok(ReadPage { slice, list, _reader: page_reader }),
+            PartialResult::Samples(list) => Ok(ReadPage { slice, list, reader: page_reader }),
             _ => Err(unexpected_result_type()),
         }
     }
@@ -147,14 +148,16 @@ impl SampleStream {
         let warnings: Vec<String> = self.warnings.iter().cloned().collect();
         let mut pages = self.pages.clone();
         let limit = self.remaining_rows;
+        let page_reader = page.reader.clone();
         let write = move || {
             writer.set_warnings(&warnings);
             let rows = write_list(&mut writer, &page.list, &pages, limit)?;
             pages.advance(page.slice, &page.list);
             Ok::<_, ArrowStreamError>((writer, pages, rows))
         };
-        let written = self.executor.render_on_pool(&self.reader, write).await?;
-        let (writer, pages, rows) = written.map_err(|error| write_failure(&error))?;
+        let written = self.executor.render_on_pool(&page_reader, write).await;
+        page_reader.finish_request(written.as_ref().err());
+        let (writer, pages, rows) = written?.map_err(|error| write_failure(&error))?;
         self.writer = Some(writer);
         self.pages = pages;
         self.remaining_rows -= rows;
@@ -163,16 +166,17 @@ impl SampleStream {
 
     async fn finish(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(writer) = self.writer.take() else { return Ok(None) };
-        let finished = self.executor.render_on_pool(&self.reader, move || writer.finish()).await?;
+        let finished =
+            self.executor.render_on_pool(&self.reader.fork_page(), move || writer.finish()).await?;
         Ok(Some(finished.map_err(|error| write_failure(&error))?))
     }
 }
 
-/// Samples of a slice, with the memory that they hold.
+/// Samples of a slice. The context holds their memory.
 struct ReadPage {
     slice: PageSlice,
     list: Box<SampleList>,
-    _reader: QueryContext,
+    reader: QueryContext,
 }
 
 /// Writes the profiles of a list, up to the limit of rows. Returns the number of written rows.
