@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod arrow_streams;
 mod go_pgo;
 mod go_pprof;
 mod golden;
