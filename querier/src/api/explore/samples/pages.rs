@@ -99,7 +99,7 @@ mod tests {
             cursor.advance(slice, &SampleList::default());
             count += 1;
         }
-        assert_eq!((end, count), (TEST_RANGE.to, 4));
+        assert_eq!((end, count), (TEST_RANGE.to, 3));
     }
 
     #[test]
