@@ -3,6 +3,7 @@
 //! ```text
 //!  profiles with stacks and values ─► SampleWriter ─► IPC stream ─► SampleReader ─► rows and a Dictionary
 //!  response that is a table ─► ResponseTable ─────► IPC stream
+//!  IPC streams of equal columns ─► TableFileWriter ─► .arrow, .parquet or .csv file ─► SampleReader
 //! ```
 //!
 //! Servers and clients use the same schemas. Streams follow three rules, so that pyarrow, Polars and DuckDB read all of
@@ -14,9 +15,12 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod batch_reader;
 mod metadata;
 pub mod samples;
+mod shared_column;
 mod table;
+mod table_file;
 mod tables;
 mod text_column;
 
@@ -25,6 +29,7 @@ pub use samples::reader::{SampleReader, SampleRow};
 pub use samples::writer::{SampleProfile, SampleValue, SampleWriter};
 pub use samples::{SampleColumn, SampleColumns, SamplePosition, UnknownColumnError};
 pub use table::ResponseTable;
+pub use table_file::{AppendedRows, TABLE_FILE_ENDINGS, TableFileFormat, TableFileWriter};
 pub use tables::TableResponse;
 
 use arrow_ipc::CompressionType;
@@ -42,6 +47,31 @@ pub enum ArrowStreamError {
     /// Bytes that are no Arrow IPC stream, or a stream that ends early.
     #[error("arrow stream is invalid: {0}")]
     Arrow(#[from] ArrowError),
+    /// Failed write of a file.
+    #[error("failed to write the table: {0}")]
+    Write(String),
+    /// Stream that cannot follow the streams before it in a file.
+    #[error("stream has the columns {found}, the file has {expected}; write it to another file")]
+    OtherColumns {
+        /// Columns of the stream.
+        found: String,
+        /// Columns of the file.
+        expected: String,
+    },
+    /// Column of a type that CSV does not represent.
+    #[error("column {name} has type {found}, which CSV cannot hold; write an .arrow or .parquet file")]
+    CsvType {
+        /// Name of the column.
+        name: String,
+        /// Type of the column.
+        found: String,
+    },
+    /// Stacks that need too much memory.
+    #[error("stacks need more than {limit} bytes of memory, which is the limit; export a shorter time range")]
+    TooManyStacks {
+        /// Maximum memory in bytes.
+        limit: usize,
+    },
     /// Missing column.
     #[error("arrow stream has no column {0}; request the columns of Samples that hold it")]
     MissingColumn(&'static str),

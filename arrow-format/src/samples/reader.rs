@@ -2,24 +2,26 @@
 
 use std::collections::VecDeque;
 use std::io::Read;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::types::Int32Type;
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int64Array, ListArray, MapArray, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, Int64Array, ListArray, MapArray, RecordBatch, StringArray, StructArray,
     TimestampNanosecondArray,
 };
-use arrow_ipc::reader::StreamReader;
-use arrow_schema::ArrowError;
 use athanor_profile::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::encoding::hex::parse_hex_id;
 use athanor_profile::{Dictionary, Labels, SpanContext};
+use parquet::file::reader::ChunkReader;
 
 use super::SampleColumn;
 use crate::ArrowStreamError;
+use crate::batch_reader::BatchReader;
 use crate::metadata::StreamMetadata;
+use crate::shared_column::SharedColumn;
+
+/// Maximum memory of the stacks of a stream.
+const MAX_DICTIONARY_BYTES: usize = 4 << 30;
 
 /// Row of a stream of samples. Columns that the stream lacks have default values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,9 +40,10 @@ pub struct SampleRow {
     pub span: SpanContext,
 }
 
-/// Reader of a stream of samples: an iterator over its rows. The columns `stack` and `value` are required.
-pub struct SampleReader<R: Read> {
-    batches: StreamReader<R>,
+/// Reader of samples in an Arrow stream or a Parquet file: an iterator over the rows. The columns `stack` and `value` are
+/// required.
+pub struct SampleReader<'a> {
+    batches: BatchReader<'a>,
     metadata: StreamMetadata,
     dictionary: Dictionary,
     /// Dictionary of stacks of the last batch, and the stack of each entry here.
@@ -48,13 +51,20 @@ pub struct SampleReader<R: Read> {
     rows: VecDeque<SampleRow>,
     warnings: Vec<String>,
     cursor: String,
-    is_damaged: bool,
 }
 
-impl<R: Read> SampleReader<R> {
-    /// Creates a reader, which has read the schema.
-    pub fn new(stream: R) -> Result<Self, ArrowStreamError> {
-        let batches = StreamReader::try_new(stream, None)?;
+impl<'a> SampleReader<'a> {
+    /// Creates a reader of an Arrow stream, which has read the schema.
+    pub fn new<R: Read + 'a>(stream: R) -> Result<Self, ArrowStreamError> {
+        SampleReader::from_batches(BatchReader::from_stream(stream)?)
+    }
+
+    /// Creates a reader of a Parquet file, which has read the footer.
+    pub fn from_parquet<R: ChunkReader + 'static>(file: R) -> Result<Self, ArrowStreamError> {
+        SampleReader::from_batches(BatchReader::from_parquet(file)?)
+    }
+
+    fn from_batches(batches: BatchReader<'a>) -> Result<Self, ArrowStreamError> {
         let schema = batches.schema();
         for column in [SampleColumn::Stack, SampleColumn::Value] {
             let name = column.name();
@@ -70,7 +80,6 @@ impl<R: Read> SampleReader<R> {
             rows: VecDeque::new(),
             warnings,
             cursor: String::new(),
-            is_damaged: false,
         })
     }
 
@@ -99,34 +108,20 @@ impl<R: Read> SampleReader<R> {
         &self.cursor
     }
 
-    /// Returns the next batch. The reader of batches panics on some damaged bytes, and is not used after that.
-    fn next_batch(&mut self) -> Option<Result<RecordBatch, ArrowStreamError>> {
-        if self.is_damaged {
-            return None;
-        }
-        let batches = &mut self.batches;
-        let read = catch_unwind(AssertUnwindSafe(|| batches.next()));
-        let read = read.unwrap_or_else(|_| {
-            let message = "lengths in a batch exceed its bytes".to_owned();
-            Some(Err(ArrowError::IpcError(message)))
-        });
-        self.is_damaged = matches!(read, Some(Err(_)));
-        read.map(|read| read.map_err(ArrowStreamError::from))
-    }
-
     fn read_batch(&mut self, batch: &RecordBatch) -> Result<(), ArrowStreamError> {
         let values = required::<Int64Array>(batch, SampleColumn::Value, "int64")?;
-        let stacks = required::<DictionaryArray<Int32Type>>(batch, SampleColumn::Stack, STACK_TYPE)?;
+        let stacks = shared_column(batch, SampleColumn::Stack);
+        let stacks = stacks.ok_or(ArrowStreamError::MissingColumn(SampleColumn::Stack.name()))?;
         let stack_ids = self.read_stacks(stacks.values())?;
         let times = optional::<TimestampNanosecondArray>(batch, SampleColumn::Time, "timestamp[ns, UTC]")?;
-        let labels = optional::<DictionaryArray<Int32Type>>(batch, SampleColumn::Labels, LABELS_TYPE)?;
+        let labels = shared_column(batch, SampleColumn::Labels);
         let sets = labels.map(|labels| read_label_sets(labels.values())).transpose()?;
         let profiles = parsed_ids(batch, SampleColumn::ProfileId, "UUID", parse_uuid)?;
         let spans = parsed_ids(batch, SampleColumn::SpanId, "span id", |text| parse_hex_id(text, 16))?;
         let traces = parsed_ids(batch, SampleColumn::TraceId, "trace id", |text| parse_hex_id(text, 32))?;
         for row in 0..batch.num_rows() {
-            let stack = key(stacks, row).ok_or_else(|| null_value(SampleColumn::Stack))?;
-            let set = labels.zip(sets.as_ref()).and_then(|(labels, sets)| Some(&sets[key(labels, row)?]));
+            let stack = stacks.value_index(row).ok_or_else(|| null_value(SampleColumn::Stack))?;
+            let set = labels.zip(sets.as_ref()).and_then(|(labels, sets)| sets.get(labels.value_index(row)?));
             self.rows.push_back(SampleRow {
                 profile: profiles.id(row).unwrap_or_default(),
                 time: times.map_or(0, |times| times.value(row)),
@@ -172,12 +167,15 @@ impl<R: Read> SampleReader<R> {
                 .collect();
             ids.push(self.dictionary.stacks.intern(&self.dictionary.symbols, &frames));
         }
+        if self.dictionary.memory() > MAX_DICTIONARY_BYTES {
+            return Err(ArrowStreamError::TooManyStacks { limit: MAX_DICTIONARY_BYTES });
+        }
         self.known_stacks = Some((Arc::clone(values), ids.clone()));
         Ok(ids)
     }
 }
 
-impl<R: Read> Iterator for SampleReader<R> {
+impl Iterator for SampleReader<'_> {
     type Item = Result<SampleRow, ArrowStreamError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -185,7 +183,7 @@ impl<R: Read> Iterator for SampleReader<R> {
             if let Some(row) = self.rows.pop_front() {
                 return Some(Ok(row));
             }
-            let read = self.next_batch()?;
+            let read = self.batches.next()?;
             if let Err(error) = read.and_then(|batch| self.read_batch(&batch)) {
                 return Some(Err(error));
             }
@@ -194,11 +192,11 @@ impl<R: Read> Iterator for SampleReader<R> {
 }
 
 /// Type of the column of stacks, for errors.
-const STACK_TYPE: &str = "dictionary<int32, list<struct<function, file, line, binary>>>";
+const STACK_TYPE: &str = "list<struct<function, file, line, binary>>, also as dictionary<int32>";
 /// Type of the column of labels, for errors.
-const LABELS_TYPE: &str = "dictionary<int32, map<utf8, utf8>>";
+const LABELS_TYPE: &str = "map<utf8, utf8>, also as dictionary<int32>";
 /// Type of columns of texts, for errors.
-const TEXT_TYPE: &str = "dictionary<int32, utf8>";
+const TEXT_TYPE: &str = "utf8, also as dictionary<int32>";
 
 /// Columns of the frames in a dictionary of stacks.
 struct FrameColumns<'a> {
@@ -249,16 +247,16 @@ impl<'a> FrameColumns<'a> {
     }
 }
 
-/// Parsed ids of a dictionary column.
+/// Parsed ids of a column.
 #[derive(Default)]
 struct IdColumn<'a> {
-    rows: Option<&'a DictionaryArray<Int32Type>>,
+    rows: Option<SharedColumn<'a>>,
     ids: Vec<u128>,
 }
 
 impl IdColumn<'_> {
     fn id(&self, row: usize) -> Option<u128> {
-        self.rows.and_then(|rows| key(rows, row)).map(|key| self.ids[key])
+        self.ids.get(self.rows?.value_index(row)?).copied()
     }
 }
 
@@ -268,12 +266,14 @@ fn parsed_ids<'a>(
     expected: &'static str,
     parse: impl Fn(&str) -> Option<u128>,
 ) -> Result<IdColumn<'a>, ArrowStreamError> {
-    let Some(rows) = optional::<DictionaryArray<Int32Type>>(batch, column, TEXT_TYPE)? else {
-        return Ok(IdColumn::default());
-    };
+    let Some(rows) = shared_column(batch, column) else { return Ok(IdColumn::default()) };
     let texts = downcast::<StringArray>(rows.values(), column, TEXT_TYPE)?;
     let parse = |text: Option<&str>| {
+        // Parquet readers fill dictionaries of columns without any value with an empty text.
         let text = text.unwrap_or_default();
+        if text.is_empty() {
+            return Ok(0);
+        }
         parse(text).ok_or_else(|| ArrowStreamError::Value {
             name: column.name(),
             found: text.to_owned(),
@@ -294,15 +294,14 @@ fn read_label_sets(values: &ArrayRef) -> Result<Vec<Labels>, ArrowStreamError> {
 
 /// Returns the text of the last row of a column.
 fn last_text(batch: &RecordBatch, column: SampleColumn) -> Result<Option<String>, ArrowStreamError> {
-    let rows = optional::<DictionaryArray<Int32Type>>(batch, column, TEXT_TYPE)?;
+    let rows = shared_column(batch, column);
     let Some((rows, last)) = rows.zip(batch.num_rows().checked_sub(1)) else { return Ok(None) };
     let texts = downcast::<StringArray>(rows.values(), column, TEXT_TYPE)?;
-    Ok(key(rows, last).map(|key| texts.value(key).to_owned()))
+    Ok(rows.value_index(last).map(|index| texts.value(index).to_owned()))
 }
 
-/// Returns the index of a row's value. None if the row is null.
-fn key(rows: &DictionaryArray<Int32Type>, row: usize) -> Option<usize> {
-    rows.key(row)
+fn shared_column(batch: &RecordBatch, column: SampleColumn) -> Option<SharedColumn<'_>> {
+    batch.column_by_name(column.name()).map(SharedColumn::new)
 }
 
 fn null_value(column: SampleColumn) -> ArrowStreamError {
