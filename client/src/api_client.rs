@@ -14,7 +14,7 @@ use athanor_profile::render::printable::escape_control;
 use bytes::Bytes;
 use prost::Message;
 use reqwest::header::{
-    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+    ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
 };
 use reqwest::redirect::Policy;
 use reqwest::{Response, Url};
@@ -32,6 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reason of errors for responses that redirect to another URL.
 pub const REDIRECT_REASON: &str = "redirect";
 const PROTOBUF_CONTENT_TYPE: &str = "application/proto";
+const ARROW_CONTENT_TYPE: &str = "application/vnd.apache.arrow.stream";
 const WARNINGS_HEADER: &str = "athanor-warnings";
 const RESOLUTION_HEADER: HeaderName = HeaderName::from_static("athanor-resolution");
 
@@ -134,7 +135,17 @@ impl ApiClient {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
         let response = self.send(method, headers, body).await?;
-        self.check_call(method, &response.headers)?;
+        self.check_call(method, &response.headers, PROTOBUF_CONTENT_TYPE)?;
+        Ok(response.body)
+    }
+
+    /// Sends a request of the Connect protocol once and returns the response as an Arrow IPC stream.
+    pub async fn request_arrow(&self, method: &str, request: &impl Message) -> Result<Bytes, Status> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF_CONTENT_TYPE));
+        headers.insert(ACCEPT, HeaderValue::from_static(ARROW_CONTENT_TYPE));
+        let response = self.send(method, headers, request.encode_to_vec().into()).await?;
+        self.check_call(method, &response.headers, ARROW_CONTENT_TYPE)?;
         Ok(response.body)
     }
 
@@ -247,13 +258,13 @@ impl ApiClient {
         Ok(Bytes::from(body))
     }
 
-    /// Checks that a response is one of the Connect protocol, and reports its remarks.
-    fn check_call(&self, method: &str, headers: &HeaderMap) -> Result<(), Status> {
+    /// Checks that a response has the expected content type, and reports its remarks.
+    fn check_call(&self, method: &str, headers: &HeaderMap, expected: &str) -> Result<(), Status> {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let kind = text(&CONTENT_TYPE).unwrap_or_default();
-        if !kind.starts_with(PROTOBUF_CONTENT_TYPE) {
+        if !kind.starts_with(expected) {
             return Err(self.invalid_response(&format!(
-                "{method} has content type {kind:?}, not {PROTOBUF_CONTENT_TYPE}; check that the URL is that of a profiling server"
+                "{method} has content type {kind:?}, not {expected}; check that the URL is that of a profiling server"
             )));
         }
         let report = self.shared.report_remark;
