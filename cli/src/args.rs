@@ -27,9 +27,9 @@ pub use profile::{
     TopArgs, TopViewArgs,
 };
 pub use remote::{
-    OutputFileArgs, PushArgs, QueryArgs, QueryDiffArgs, QueryFlamegraphArgs, QueryLabelsArgs,
-    QuerySelectionArgs, QuerySeriesArgs, QuerySubcommand, QueryTopArgs, QueryTypesArgs, RemoteArgs,
-    SeriesAggregation, TimeRangeArgs,
+    OutputFileArgs, PushArgs, QueryArgs, QueryDiffArgs, QueryFlamegraphArgs, QueryFunctionsArgs,
+    QueryLabelsArgs, QuerySamplesArgs, QuerySelectionArgs, QuerySeriesArgs, QuerySubcommand, QueryTopArgs,
+    QueryTypesArgs, RemoteArgs, SeriesAggregation, TimeRangeArgs,
 };
 pub use tenants::{TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand};
 
@@ -52,14 +52,16 @@ Examples:
   perf script | athanor flamegraph -               read the output of perf record
   athanor top app.jfr --type alloc_sample_bytes    read one value type of a Java flight recording
   athanor diff before.pb.gz after.pb.gz            compare two profiles
-  athanor convert cpu.pb.gz -o cpu.svg             convert; also pprof, folded, speedscope and dot
+  athanor convert cpu.pb.gz -o cpu.svg             convert; also pprof, folded, speedscope, dot, arrow, parquet and csv
   athanor block build *.pb.gz --out day1           build a block, a folder of Parquet files
   athanor top day1                                 read a block like a file
   athanor push cpu.pb.gz --service checkout        send a profile to http://127.0.0.1:4040
   athanor query top --since 1h                     query a server
+  athanor query samples -o hour.parquet            export samples for notebooks and SQL
 
 A FILE is pprof (plain, gzip or zstd), folded stacks, speedscope or flamebearer JSON, a Java flight recording,
-the output of perf script, or the folder of a block. The content decides the format. - is standard input.
+the output of perf script, samples in Arrow or Parquet, or the folder of a block. The content decides the format.
+- is standard input.
 Exit codes: 0 success, 64 invalid command line or setting, 65 invalid or damaged data, 66 not found,
 69 unavailable or unreachable, 73 the output folder is not empty, 75 temporary failure, 77 permission denied.";
 

@@ -5,6 +5,7 @@ mod show;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::sync::Arc;
 
 use athanor_block::{Block, BlockError, BlockFolder, BlockMeta, LocalFolder, merge_all, merge_round_count};
@@ -15,7 +16,9 @@ use tempfile::TempDir;
 
 use crate::args::{self, BlockCatArgs, BlockPathArgs, BlockSubcommand};
 use crate::output::ConsoleOutput;
-use crate::{failure, profile::convert, profile::input, progress};
+use crate::profile::convert::{self, ConversionOptions};
+use crate::profile::sample_table::{self, BlockInput};
+use crate::{failure, profile::input, progress};
 
 /// Runs a `block` subcommand.
 pub fn run(args: args::BlockArgs, output: &ConsoleOutput) -> Result<(), Status> {
@@ -137,11 +140,14 @@ fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
 }
 
 fn cat(args: &BlockCatArgs, output: &ConsoleOutput) -> Result<(), Status> {
+    if let Some(format) = args.to.table_format() {
+        let input = BlockInput { folders: slice::from_ref(&args.folder), picked: &args.picked };
+        return sample_table::write_blocks(input, format, &args.out, output);
+    }
     let profile = input::block_profile(&args.folder, &args.picked)?;
     let value = input::select_value(&args.folder, &profile, &args.picked)?;
-    let samples = profile.samples.len();
-    let bytes = convert::encode(profile, value, args.to, args.folder.display().to_string());
-    output.write_result(&args.out, &bytes, samples)
+    let shape = ConversionOptions { format: args.to, max_nodes: None, focus: None };
+    convert::write(profile, value, &args.out, shape, args.folder.display().to_string(), output)
 }
 
 fn merge(folders: &BlockPathArgs, out: &Path, output: &ConsoleOutput) -> Result<(), Status> {

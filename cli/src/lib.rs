@@ -4,6 +4,7 @@
 //!  FILE… ─► input (pprof, folded, block; many) ─► one Profile ─► top, flamegraph, info, diff, convert
 //!  FILE… ─► block build ─► a folder of Parquet ─► block list, show, verify, cat, merge
 //!  FILE… ─► push ─► client ─► a server ─► client ─► query ─► one Profile, as above; series, labels, types
+//!  a server, FILE… or a block ─► rows of samples ─► table_output ─► .arrow, .parquet or .csv ─► input, as above
 //! ```
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -17,6 +18,7 @@ mod profile;
 mod progress;
 mod remote;
 mod server;
+mod table_output;
 
 use std::process::ExitCode;
 

@@ -1,14 +1,15 @@
 //! Standard output of commands: colors, width, text, JSON, and files written atomically.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use athanor_chassis::{Status, Timestamp};
 use athanor_profile::ValueType;
 pub use athanor_profile::render::printable::escape_control as harmless;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use crate::args::{ColorMode, OutputArgs};
 use crate::failure;
@@ -89,28 +90,85 @@ impl ConsoleOutput {
         if path.as_os_str() == "-" {
             return self.bytes(bytes);
         }
-        // A special file, such as /dev/stdout, is written directly.
-        if fs::metadata(path).is_ok_and(|seen| !seen.is_file()) {
-            return fs::write(path, bytes).map_err(|error| failure::io_error(path, error));
-        }
-        let folder = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        // The file gets the usual permissions. The default of temporary files permits only the owner.
-        let permissions = fs::Permissions::from_mode(0o666);
-        let made = tempfile::Builder::new().prefix(".athanor-").permissions(permissions).tempfile_in(folder);
-        let written = made.and_then(|mut half| {
-            half.write_all(bytes)?;
-            Ok(half.persist(path)?)
-        });
-        written.map(|_| ()).map_err(|error| failure::io_error(path, error))
+        let mut file = PendingFile::create(path)?;
+        let written = file.write_all(bytes);
+        written.map_err(|error| failure::io_error(path, error))?;
+        file.finish()
     }
 
     /// Formats text in bold if the output is colored.
     pub fn format_bold(&self, text: &str) -> String {
         if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// File that gets its name when it is complete. A special file, such as /dev/stdout, is written directly, and `-` is
+/// standard output.
+pub struct PendingFile {
+    path: PathBuf,
+    file: PendingFileKind,
+}
+
+enum PendingFileKind {
+    Temporary(NamedTempFile),
+    Special(File),
+    Stdout(io::Stdout),
+}
+
+impl PendingFile {
+    /// Creates a temporary file beside the path.
+    pub fn create(path: &Path) -> Result<Self, Status> {
+        if path.as_os_str() == "-" {
+            return Ok(PendingFile { path: path.to_owned(), file: PendingFileKind::Stdout(io::stdout()) });
+        }
+        let failed = |error| failure::io_error(path, error);
+        let is_special = fs::metadata(path).is_ok_and(|seen| !seen.is_file());
+        let file = match is_special {
+            true => PendingFileKind::Special(OpenOptions::new().write(true).open(path).map_err(failed)?),
+            false => PendingFileKind::Temporary(create_temporary(path).map_err(failed)?),
+        };
+        Ok(PendingFile { path: path.to_owned(), file })
+    }
+
+    /// Gives a complete file its name.
+    pub fn finish(self) -> Result<(), Status> {
+        match self.file {
+            PendingFileKind::Special(_) => Ok(()),
+            PendingFileKind::Stdout(mut out) => out.flush().map_err(failure::output_error),
+            PendingFileKind::Temporary(file) => {
+                let named = file.persist(&self.path);
+                named.map(|_| ()).map_err(|error| failure::io_error(&self.path, error.error))
+            }
+        }
+    }
+}
+
+impl Write for PendingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.file {
+            PendingFileKind::Temporary(file) => file.write(bytes),
+            PendingFileKind::Special(file) => file.write(bytes),
+            PendingFileKind::Stdout(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.file {
+            PendingFileKind::Temporary(file) => file.flush(),
+            PendingFileKind::Special(file) => file.flush(),
+            PendingFileKind::Stdout(out) => out.flush(),
+        }
+    }
+}
+
+fn create_temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // The file gets the usual permissions. The default of temporary files permits only the owner.
+    let permissions = fs::Permissions::from_mode(0o666);
+    tempfile::Builder::new().prefix(".athanor-").permissions(permissions).tempfile_in(folder)
 }
 
 /// Formats a ratio as a percentage.

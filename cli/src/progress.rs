@@ -24,6 +24,11 @@ pub fn bytes(count: u64, doing: &'static str) -> ProgressBar {
     bar(count, MIN_BYTES_FOR_BAR, doing, "{msg} {wide_bar} {bytes}/{total_bytes}, {eta} left")
 }
 
+/// Creates a bar of the exported part of a time range. It is drawn when the first of several pages was read.
+pub fn time_range(seconds: u64, doing: &'static str) -> ProgressBar {
+    bar(seconds, 0, doing, "{msg} {wide_bar} {percent}% of the time range, {eta} left")
+}
+
 fn bar(length: u64, long: u64, doing: &'static str, template: &str) -> ProgressBar {
     if length < long {
         return ProgressBar::hidden();

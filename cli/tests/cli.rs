@@ -315,7 +315,7 @@ fn the_help_of_every_command_has_examples() {
 }
 
 /// Those that need a server are tried with one, elsewhere; generating writes hundreds of megabytes.
-const ELSEWHERE: [&str; 34] = [
+const ELSEWHERE: [&str; 36] = [
     "dev generate",
     "dev cluster",
     "metastore voters list",
@@ -347,6 +347,8 @@ const ELSEWHERE: [&str; 34] = [
     "query top",
     "query flamegraph",
     "query series",
+    "query samples",
+    "query functions",
     "query labels",
     "query types",
     "query diff",

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Error};
 
 use super::{Cli, CliCommand, OutputFormat, ProfileSelectionArgs, PushArgs, QuerySubcommand};
 use crate::profile::convert;
+use crate::table_output;
 
 /// Rejects selections that do not apply to the inputs, duplicate labels and formats that cannot be written.
 pub fn validate_args(cli: Cli) -> Result<Cli, Error> {
@@ -25,6 +26,11 @@ pub fn validate_args(cli: Cli) -> Result<Cli, Error> {
             let into = match &query.command {
                 QuerySubcommand::Top(args) => &args.written,
                 QuerySubcommand::Flamegraph(args) => &args.written,
+                QuerySubcommand::Samples(args) => return table_file(&args.out).map(|()| cli),
+                QuerySubcommand::Functions(args) => return table_file(&args.out).map(|()| cli),
+                QuerySubcommand::Series(args) => {
+                    return args.out.as_deref().map_or(Ok(()), table_file).map(|()| cli);
+                }
                 _ => return Ok(cli),
             };
             into.out.as_ref().map_or(Ok(()), |out| written(out, into.to))?;
@@ -36,6 +42,11 @@ pub fn validate_args(cli: Cli) -> Result<Cli, Error> {
 
 fn written(out: &Path, to: Option<OutputFormat>) -> Result<(), Error> {
     convert::format(out, to).map(|_| ()).map_err(|status| usage(&status.message))
+}
+
+/// Rejects the name of a table's file if its ending is unknown.
+fn table_file(out: &Path) -> Result<(), Error> {
+    table_output::format(out).map(|_| ()).map_err(|status| usage(&status.message))
 }
 
 /// Rejects a push that gives one label two values.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use athanor_arrow_format::TableFileFormat;
 use athanor_chassis::TenantId;
 use athanor_query::{Selector, ValueTypeFilter};
 use clap::{Args, ValueEnum};
@@ -12,7 +13,7 @@ use super::time_arg::TimeArg;
 #[derive(Args)]
 pub struct InputArgs {
     /// Files to read: pprof, folded stacks, speedscope or flamebearer JSON, a Java flight recording, the output of perf
-    /// script, or the folder of a block; several are merged; - is standard input
+    /// script, samples in Arrow or Parquet, or the folder of a block; several are merged; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -110,7 +111,7 @@ pub struct DiffArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  athanor convert *.pb.gz -o all.pb.gz\n  athanor convert cpu.pb.gz -o cpu.svg\n  athanor convert cpu.pb.gz --to folded -o - | sort | head"
+    after_help = "Examples:\n  athanor convert *.pb.gz -o all.pb.gz\n  athanor convert cpu.pb.gz -o cpu.svg\n  athanor convert cpu.pb.gz --to folded -o - | sort | head\n  athanor convert day1 -o day1.parquet"
 )]
 pub struct ConvertArgs {
     #[command(flatten)]
@@ -141,4 +142,26 @@ pub enum OutputFormat {
     Dot,
     /// Flame graph for browsers
     Svg,
+    /// Rows of samples as an Arrow IPC stream
+    Arrow,
+    /// Rows of samples as a Parquet file
+    Parquet,
+    /// Rows of samples as text with commas
+    Csv,
+}
+
+impl OutputFormat {
+    /// Returns the format of rows. None if the format holds a profile as a whole.
+    pub fn table_format(self) -> Option<TableFileFormat> {
+        match self {
+            OutputFormat::Arrow => Some(TableFileFormat::Arrow),
+            OutputFormat::Parquet => Some(TableFileFormat::Parquet),
+            OutputFormat::Csv => Some(TableFileFormat::Csv),
+            OutputFormat::Pprof
+            | OutputFormat::Folded
+            | OutputFormat::Speedscope
+            | OutputFormat::Dot
+            | OutputFormat::Svg => None,
+        }
+    }
 }

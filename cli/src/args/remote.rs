@@ -84,8 +84,20 @@ pub enum QuerySubcommand {
     /// Draw a flame graph in the terminal, or write it to a file
     #[command(after_help = "Example:\n  athanor query flamegraph --type inuse_space -o memory.svg")]
     Flamegraph(QueryFlamegraphArgs),
-    /// Show values over time, by label
-    #[command(after_help = "Example:\n  athanor query series --by pod --step 1m --since 6h")]
+    /// Write all samples to a file for notebooks and SQL, in order of time
+    ///
+    /// A row is the sum of one stack in one profile. `athanor top` reads .arrow and .parquet files.
+    #[command(
+        after_help = "Examples:\n  athanor query samples --since 1h -o hour.arrow\n  athanor query samples --selector '{service_name=\"checkout\"}' --since 7d --column time,labels,value -o week.parquet"
+    )]
+    Samples(QuerySamplesArgs),
+    /// Write all functions with self value and total to a file
+    #[command(after_help = "Example:\n  athanor query functions --by pod --since 1h -o functions.parquet")]
+    Functions(QueryFunctionsArgs),
+    /// Show values over time, by label, or write them to a file
+    #[command(
+        after_help = "Examples:\n  athanor query series --by pod --step 1m --since 6h\n  athanor query series --by pod --step 1m --limit 1000 -o pods.csv"
+    )]
     Series(QuerySeriesArgs),
     /// List label names, or the values of one label
     #[command(
@@ -160,6 +172,34 @@ pub struct QueryFlamegraphArgs {
 }
 
 #[derive(Args)]
+pub struct QuerySamplesArgs {
+    #[command(flatten)]
+    pub select: QuerySelectionArgs,
+    /// File to write, by its ending: .arrow, .parquet or .csv; an existing file is replaced completely or not at all
+    #[arg(short, long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Columns to write: profile_id, time, labels, stack, value, span_id, trace_id, warnings; separated by commas
+    /// [default: all]
+    #[arg(long = "column", value_name = "COLUMN", value_delimiter = ',')]
+    pub columns: Vec<String>,
+    /// Maximum number of rows of one request; decrease it if requests exceed --timeout
+    #[arg(long, value_name = "ROWS", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub rows_per_request: u64,
+}
+
+#[derive(Args)]
+pub struct QueryFunctionsArgs {
+    #[command(flatten)]
+    pub select: QuerySelectionArgs,
+    /// File to write, by its ending: .arrow, .parquet or .csv; an existing file is replaced completely or not at all
+    #[arg(short, long, value_name = "OUT")]
+    pub out: PathBuf,
+    /// Label to group values by, with a row for each function and group; repeatable
+    #[arg(long, value_name = "LABEL")]
+    pub by: Vec<String>,
+}
+
+#[derive(Args)]
 pub struct QuerySeriesArgs {
     #[command(flatten)]
     pub select: QuerySelectionArgs,
@@ -176,6 +216,9 @@ pub struct QuerySeriesArgs {
     /// use; sum for all others]
     #[arg(long, value_enum)]
     pub aggregation: Option<SeriesAggregation>,
+    /// Write the points to this file instead, by its ending: .arrow, .parquet or .csv
+    #[arg(short, long, value_name = "OUT")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

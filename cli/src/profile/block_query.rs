@@ -8,7 +8,7 @@ use athanor_chassis::ComputePool;
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
 use athanor_profile::call_tree::tree::MAX_MAGNITUDE;
 use athanor_profile::labeling::normalize::displayable_range;
-use athanor_profile::{Profile, ProfileHeader, Samples, ValueType};
+use athanor_profile::{Profile, ProfileHeader, ProfileType, Samples, ValueType};
 use athanor_query::ProfileFilter;
 
 use crate::output::format_rfc3339;
@@ -137,6 +137,20 @@ pub fn query_block(
     }
     let header = header(&columns, &series, profiles.iter().filter(|row| picked(row)));
     Ok(Profile { header, samples, dictionary: names.dictionary })
+}
+
+/// Returns the profile types of the selected series, by value type.
+pub fn matching_types(
+    block: &Block,
+    query: &ProfileFilter,
+) -> Result<BTreeMap<ValueType, Vec<ProfileType>>, BlockQueryError> {
+    let series = block.tenant_block(query.tenant.as_str())?.read_series()?;
+    let columns = columns(query, &series)?;
+    let profile_types = |places: BTreeSet<u32>| {
+        let types = places.into_iter().map(|place| series[place as usize].profile_type());
+        types.collect::<BTreeSet<ProfileType>>().into_iter().collect()
+    };
+    Ok(columns.into_iter().map(|(value_type, places)| (value_type, profile_types(places))).collect())
 }
 
 /// Indices of the selected series, by type.

@@ -12,6 +12,7 @@ use athanor_profile::{
 use crate::args::{self, OutputFormat};
 use crate::output::{ConsoleOutput, type_name};
 use crate::profile::profile_views::FocusedStacks;
+use crate::profile::sample_table::{self, BlockInput};
 use crate::{failure, profile::input, profile::profile_views};
 
 /// Default maximum of functions in a flame graph image.
@@ -22,6 +23,13 @@ const DEFAULT_DOT_NODES: usize = 80;
 /// Merges all input files and writes the result as one profile.
 pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let format = format(&args.out, args.to)?;
+    let files = &args.input.files;
+    if let Some(format) = format.table_format()
+        && files.iter().all(|path| path.is_dir())
+    {
+        let input = BlockInput { folders: files, picked: &args.input.picked };
+        return sample_table::write_blocks(input, format, &args.out, output);
+    }
     let profile = input::merge_files(&args.input.files, &args.input.picked)?;
     let value = input::select_value(&args.input.files[0], &profile, &args.input.picked)?;
     let shape = ConversionOptions { format, max_nodes: args.max_nodes, focus: args.focus.as_deref() };
@@ -31,7 +39,7 @@ pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Statu
 /// Returns the output format: the requested one, else the one of the file name.
 pub fn format(out: &Path, asked: Option<OutputFormat>) -> Result<OutputFormat, Status> {
     asked.or_else(|| by_name(out)).ok_or_else(|| {
-        let why = "unknown format of this file name; add --to pprof, folded, speedscope, dot or svg";
+        let why = "unknown format of this file name; add --to pprof, folded, speedscope, dot, svg, arrow, parquet or csv";
         failure::invalid_file(out, why)
     })
 }
@@ -57,10 +65,7 @@ pub fn write(
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let samples = profile.samples.len();
-    let bytes = match shape.format {
-        OutputFormat::Svg | OutputFormat::Dot | OutputFormat::Folded => picture(profile, value, shape)?,
-        OutputFormat::Pprof | OutputFormat::Speedscope => encode(profile, value, shape.format, title),
-    };
+    let bytes = encode(profile, value, shape, title)?;
     output.write_result(out, &bytes, samples)
 }
 
@@ -70,6 +75,9 @@ fn by_name(out: &Path) -> Option<OutputFormat> {
     let known = [
         (OutputFormat::Speedscope, &[".speedscope.json", ".speedscope"][..]),
         (OutputFormat::Svg, &[".svg"]),
+        (OutputFormat::Arrow, &[".arrow"]),
+        (OutputFormat::Parquet, &[".parquet"]),
+        (OutputFormat::Csv, &[".csv"]),
         (OutputFormat::Dot, &[".dot", ".gv"]),
         (OutputFormat::Folded, &[".folded", ".collapsed", ".txt"]),
         (OutputFormat::Pprof, &[".pb.gz", ".pb", ".pprof.gz", ".pprof", ".prof"]),
@@ -107,13 +115,18 @@ fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Resu
 }
 
 /// Encodes the whole profile if the format can hold it, else one type of it.
-pub fn encode(profile: Profile, value: usize, format: OutputFormat, title: String) -> Vec<u8> {
-    match format {
-        OutputFormat::Pprof => pprof::gzip(&pprof::encode(&profile)),
-        OutputFormat::Speedscope => speedscope::write(&profile, &title).into_bytes(),
-        OutputFormat::Folded | OutputFormat::Svg | OutputFormat::Dot => {
-            let shape = ConversionOptions { format, max_nodes: None, focus: None };
-            picture(profile, value, shape).expect("only a focus can fail, and there is none")
-        }
+fn encode(
+    profile: Profile,
+    value: usize,
+    shape: ConversionOptions<'_>,
+    title: String,
+) -> Result<Vec<u8>, Status> {
+    if let Some(format) = shape.format.table_format() {
+        return sample_table::encode_profile(&profile, value, format);
+    }
+    match shape.format {
+        OutputFormat::Pprof => Ok(pprof::gzip(&pprof::encode(&profile))),
+        OutputFormat::Speedscope => Ok(speedscope::write(&profile, &title).into_bytes()),
+        _ => picture(profile, value, shape),
     }
 }

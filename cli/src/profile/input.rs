@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 
 use crate::args::{InputArgs, ProfileSelectionArgs};
 use crate::output::{harmless, type_name};
+use crate::profile::sample_input;
 use crate::{failure, progress};
 
 /// Returns a compute pool with one thread per processor.
@@ -65,7 +66,17 @@ pub enum InputContent {
 
 /// Reads a file and detects its format.
 pub fn content(path: &Path, limits: &DecodeLimits) -> Result<InputContent, Status> {
-    parse_content(path, &read(path, limits)?, limits)
+    if path.as_os_str() != "-"
+        && path.is_file()
+        && let Some(format) = sample_input::detect_file(path)?
+    {
+        return Ok(InputContent::Read(Box::new(sample_input::read_file(path, format)?)));
+    }
+    let bytes = read(path, limits)?;
+    if let Some(format) = sample_input::detect(&bytes) {
+        return Ok(InputContent::Read(Box::new(sample_input::read_bytes(path, format, bytes)?)));
+    }
+    parse_content(path, &bytes, limits)
 }
 
 /// Detects the format of the bytes and decodes them.
@@ -123,7 +134,7 @@ pub fn block(path: &Path) -> Result<Block, Status> {
 
 /// Returns the filter that `picked` defines for a block. The tenant is required only if the block has
 /// several.
-fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<ProfileFilter, Status> {
+pub fn filter(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<ProfileFilter, Status> {
     let tenants = &block.meta().tenants;
     let tenant = match (&picked.tenant, tenants.as_slice()) {
         (Some(tenant), _) => tenant.clone(),
@@ -156,7 +167,7 @@ fn query(path: &Path, block: &Block, picked: &ProfileSelectionArgs) -> Result<Pr
 /// Returns the matching profiles of a block, merged into one.
 pub fn block_profile(path: &Path, picked: &ProfileSelectionArgs) -> Result<Profile, Status> {
     let block = block(path)?;
-    let query = query(path, &block, picked)?;
+    let query = filter(path, &block, picked)?;
     crate::profile::block_query::query_block(&block, &query, &compute()?)
         .map_err(|error| failure::file_error(path, &error))
 }

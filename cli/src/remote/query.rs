@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!  --type, --selector ─► types ─► one type ─┬─► SelectMergeProfile ─► Profile ─► top, flamegraph, diff, file
-//!                                           └─► SelectSeries ─► series
+//!                                           ├─► SelectSeries ─► series
+//!                                           └─► Samples, Functions or SelectSeries as Arrow ─► file of a table
 //! ```
 //!
 //! Profiles are requested as complete pprof, which no server truncates. So tables are exact, and every view
 //! of a file also works for a response.
 
+mod functions;
 mod labels;
 mod profile;
+mod samples;
 mod series;
 mod types;
 
@@ -26,6 +29,8 @@ pub fn run(args: QueryArgs, output: &ConsoleOutput) -> Result<(), Status> {
         match args.command {
             QuerySubcommand::Top(args) => profile::top(args, output).await,
             QuerySubcommand::Flamegraph(args) => profile::flamegraph(args, output).await,
+            QuerySubcommand::Samples(args) => samples::run(args, output).await,
+            QuerySubcommand::Functions(args) => functions::run(args, output).await,
             QuerySubcommand::Series(args) => series::run(&args, output).await,
             QuerySubcommand::Labels(args) => labels::run(&args, output).await,
             QuerySubcommand::Types(args) => types::run(&args, output).await,

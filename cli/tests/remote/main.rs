@@ -5,6 +5,7 @@
 mod fake;
 mod push;
 mod query;
+mod tables;
 
 use std::process::{Command, Output, Stdio};
 

@@ -127,7 +127,7 @@ async fn fetch_divisor(
 }
 
 /// Returns the error for an empty result: the type is unknown, or it has no data in that range.
-async fn missing(
+pub(super) async fn missing(
     client: &ApiClient,
     meant: &ProfileType,
     selector: &Selector,

@@ -17,7 +17,9 @@ use crate::args::{QuerySeriesArgs, SeriesAggregation};
 use crate::dev::labels_json;
 use crate::output::{ConsoleOutput, harmless};
 use crate::remote::connection;
+use crate::table_output::{self, TableOutput};
 
+const SERIES_METHOD: &str = "querier.v1.QuerierService/SelectSeries";
 /// Number of points in the range if no step is given.
 const DEFAULT_POINTS: u64 = 60;
 /// Round step sizes, in seconds.
@@ -61,8 +63,15 @@ pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Resul
         limit: Some(i64::from(args.limit)),
         ..SelectSeriesRequest::default()
     };
-    let response: SelectSeriesResponse =
-        client.request("querier.v1.QuerierService/SelectSeries", &request).await?;
+    if let Some(out) = &args.out {
+        let mut file = TableOutput::create(out, table_output::format(out)?)?;
+        let rows = file.append(&client.request_arrow(SERIES_METHOD, &request).await?)?;
+        return match rows.count {
+            0 => Err(missing(&client, args, &meant, range).await),
+            _ => file.finish(output),
+        };
+    }
+    let response: SelectSeriesResponse = client.request(SERIES_METHOD, &request).await?;
     let mut lines: Vec<SeriesLine> =
         response.series.into_iter().map(line).filter(|line| !line.points.is_empty()).collect();
     if lines.is_empty() {
