@@ -11,6 +11,8 @@ use athanor_integration::server::{HttpResponse, TestServer};
 use athanor_server::send_admin_request;
 use serde_json::{Value, json};
 
+mod notebooks;
+
 const PROFILE_TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const SAMPLES_PATH: &str = "/athanor.v1.ExploreService/Samples";
 const FUNCTIONS_PATH: &str = "/athanor.v1.ExploreService/Functions";
