@@ -73,7 +73,7 @@ pub enum ArrowStreamError {
         limit: usize,
     },
     /// Missing column.
-    #[error("arrow stream has no column {0}; request the columns of Samples that hold it")]
+    #[error("table has no column {0}; export samples with it")]
     MissingColumn(&'static str),
     /// Column of another type than the schema of Samples has.
     #[error("column {name} has type {found}, samples have {expected} there")]

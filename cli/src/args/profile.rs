@@ -142,11 +142,11 @@ pub enum OutputFormat {
     Dot,
     /// Flame graph for browsers
     Svg,
-    /// Rows of samples as an Arrow IPC stream
+    /// Samples as Arrow
     Arrow,
-    /// Rows of samples as a Parquet file
+    /// Samples as Parquet
     Parquet,
-    /// Rows of samples as text with commas
+    /// Samples as CSV
     Csv,
 }
 
