@@ -26,7 +26,8 @@ mod text_column;
 
 pub use metadata::{PROFILE_TYPE_KEY, QUERY_KEY, RESOLUTION_KEY, StreamMetadata, UNIT_KEY, WARNINGS_KEY};
 pub use samples::reader::{SampleReader, SampleRow};
-pub use samples::writer::{SampleProfile, SampleValue, SampleWriter};
+pub use samples::sample_profile::{SampleProfile, SampleValue};
+pub use samples::writer::SampleWriter;
 pub use samples::{SampleColumn, SampleColumns, SamplePosition, UnknownColumnError};
 pub use table::ResponseTable;
 pub use table_file::{AppendedRows, TABLE_FILE_ENDINGS, TableFileFormat, TableFileWriter};

@@ -23,6 +23,7 @@ use crate::metadata::{StreamMetadata, UNIT_KEY};
 
 mod batch;
 pub mod reader;
+pub mod sample_profile;
 mod stack_table;
 pub mod writer;
 

@@ -13,8 +13,8 @@ use arrow_schema::{ArrowError, SchemaRef};
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::{Labels, SpanContext};
 
+use super::sample_profile::SampleProfile;
 use super::stack_table::StackTable;
-use super::writer::SampleProfile;
 use super::{SampleColumn, SampleColumns, format_profile_id, label_field, label_fields};
 use crate::text_column::TextColumn;
 

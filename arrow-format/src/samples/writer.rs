@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::StreamWriter;
 use athanor_profile::encoding::hash::{ContentHash, PrehashedMap};
-use athanor_profile::{Dictionary, Labels, SpanContext};
+use athanor_profile::{Dictionary, SpanContext};
 use bytes::Bytes;
 
 use super::batch::{BatchColumns, SampleRowValue};
+use super::sample_profile::{SampleProfile, SampleValue};
 use super::stack_table::{StackTable, frames_hash};
 use super::{SampleColumns, SamplePosition};
 use crate::metadata::StreamMetadata;
@@ -16,30 +17,6 @@ use crate::{ArrowStreamError, MAX_BATCH_ROWS, write_options};
 
 /// Number of rows of a profile from which they are in order of their stacks, so that batches may divide them.
 const MAX_UNSORTED_ROWS: usize = 4096;
-
-/// Profile with its samples.
-#[derive(Clone, Copy, Debug)]
-pub struct SampleProfile<'a> {
-    /// Record id of the profile.
-    pub id: ContentHash,
-    /// Timestamp of the profile, Unix nanoseconds.
-    pub time: i64,
-    /// Labels of the series.
-    pub labels: &'a Labels,
-    /// Samples. A stack may occur more than once.
-    pub samples: &'a [SampleValue],
-}
-
-/// Sample of a profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SampleValue {
-    /// Stack in the dictionary of the profile.
-    pub stack: u32,
-    /// Value of the sample.
-    pub value: i64,
-    /// Span and trace of the sample.
-    pub span: SpanContext,
-}
 
 /// Row of a profile: the sum of all samples of a stack and span.
 struct StackRow {
