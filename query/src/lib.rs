@@ -34,6 +34,7 @@ pub use canonical::CanonicalQuery;
 pub use dedup::{DuplicateExclusions, ExcludedIds, ProfileIdsBySource, SourceId};
 pub use request::frame_filter::{FrameFilter, FrameFilterError, FramePatterns};
 pub use request::profile_filter::{ProfileFilter, TimeRange, ValueTypeFilter, ValueTypeFilterError};
+pub use request::profile_position::ProfilePosition;
 pub use request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, ProfileQuery,
     ProfileQueryError, ProfileSelection, QueryKind, RequiredData, RequiredResolution, ResultLimits,
@@ -53,7 +54,7 @@ pub use result::partial_origin::{PartialOrigin, PartialOriginCounts};
 pub use result::profile_count::{ProfileCount, ProfileCounts};
 pub use result::profile_list::{ProfileList, ProfileListEntry};
 pub use result::query_cost::{QueryCost, SourceCost};
-pub use result::sample_list::{ListedSample, ProfilePosition, SampleList, SampledProfile};
+pub use result::sample_list::{ListedSample, SampleList, SampledProfile};
 pub use run::dedup_source::{DedupSource, run_all};
 pub use run::labels::series_labels;
 pub use run::matched_profiles::MatchedProfiles;

@@ -24,6 +24,7 @@ use crate::request::selector_parser::SelectorError;
 mod chunks;
 mod lists;
 mod partial;
+mod position;
 mod profile_ids;
 mod profile_list;
 mod profile_query;

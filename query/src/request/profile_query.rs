@@ -10,9 +10,9 @@ use athanor_profile::{ProfileRow, ProfileType, SourceError, SpanFilter};
 
 use crate::dedup::ExcludedIds;
 use crate::request::profile_filter::TimeRange;
+use crate::request::profile_position::ProfilePosition;
 use crate::request::selector::Selector;
 use crate::request::stack_filter::{GoPgoOptions, StackFilter};
-use crate::result::sample_list::ProfilePosition;
 
 /// Query over profiles, independent of their location. Each source returns a
 /// [`PartialResult`](crate::PartialResult).

@@ -6,24 +6,9 @@ use std::collections::BTreeSet;
 use athanor_profile::encoding::hash::{ContentHash, vec_memory};
 use athanor_profile::{Dictionary, Labels, SpanContext};
 
+use crate::request::profile_position::ProfilePosition;
 use crate::request::profile_query::SamplesQuery;
 use crate::result::memory_size::labels_bytes;
-
-/// Place of a profile in the order of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ProfilePosition {
-    /// Timestamp of the profile, Unix nanoseconds.
-    pub time: i64,
-    /// Record id of the profile.
-    pub id: ContentHash,
-}
-
-impl Default for ProfilePosition {
-    /// Returns the place before all profiles.
-    fn default() -> Self {
-        ProfilePosition { time: i64::MIN, id: 0 }
-    }
-}
 
 /// Samples of the first profiles of a time range.
 #[derive(Clone, Debug, Default)]

@@ -4,8 +4,9 @@ use athanor_profile::{ProfileRow, ProfileSource, SpanContext};
 
 use super::matched_profiles::MatchedProfiles;
 use super::stack_sums::find_passing_stacks;
+use crate::request::profile_position::ProfilePosition;
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection, SamplesQuery};
-use crate::result::sample_list::{ListedSample, ProfilePosition, SampleList, SampledProfile};
+use crate::result::sample_list::{ListedSample, SampleList, SampledProfile};
 
 /// Returns the samples of one source. Profiles without a selected sample are left out.
 pub(super) fn list_samples(

@@ -4,7 +4,7 @@ use athanor_profile::encoding::codec::{
     CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint,
 };
 
-use super::samples::{put_position, read_position};
+use super::position::{put_position, read_position};
 use crate::request::frame_filter::{FrameFilter, FramePatterns};
 use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, QueryKind,

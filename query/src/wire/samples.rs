@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use athanor_profile::encoding::codec::{CodecError, CodecReader, ColumnScale, put_signed_varint, put_varint};
-use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::{Labels, SpanContext};
 
 use super::lists::{
     DecodeBudget, TextTable, label_texts, push_ascending, put_labels, read_labels, read_table,
 };
+use super::position::{put_position, read_array, read_id, read_position};
 use super::query_kind::{put_flag, read_flag};
 use crate::request::profile_query::SamplesQuery;
-use crate::result::sample_list::{ListedSample, ProfilePosition, SampleList, SampledProfile};
+use crate::result::sample_list::{ListedSample, SampleList, SampledProfile};
 
 pub(super) fn put_samples(out: &mut Vec<u8>, list: &SampleList) {
     put_flag(out, list.end.is_some());
@@ -105,22 +105,4 @@ fn read_sample(
         false => SpanContext::default(),
     };
     Ok(ListedSample { stack, value, span })
-}
-
-pub(super) fn put_position(out: &mut Vec<u8>, ProfilePosition { time, id }: ProfilePosition) {
-    put_signed_varint(out, time);
-    out.extend_from_slice(&id.to_le_bytes());
-}
-
-pub(super) fn read_position(reader: &mut CodecReader<'_>) -> Result<ProfilePosition, CodecError> {
-    Ok(ProfilePosition { time: reader.read_signed()?, id: read_id(reader)? })
-}
-
-fn read_id(reader: &mut CodecReader<'_>) -> Result<ContentHash, CodecError> {
-    read_array(reader).map(ContentHash::from_le_bytes)
-}
-
-fn read_array<const N: usize>(reader: &mut CodecReader<'_>) -> Result<[u8; N], CodecError> {
-    let short = reader.error_here("truncated number");
-    reader.read_slice(N)?.try_into().map_err(|_| short)
 }
