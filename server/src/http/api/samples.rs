@@ -23,8 +23,7 @@ use bytes::Bytes;
 use futures::stream::{Stream, StreamExt, unfold};
 
 use crate::http::api::diagnostics;
-use crate::http::query_caller::QueryCaller;
-use crate::http::routes::reader;
+use crate::http::query_caller::{self, QueryCaller};
 use crate::http::routes::rpc_method::with_route_metrics;
 use crate::http::routes::state::HttpState;
 
@@ -60,8 +59,8 @@ fn identify(
 ) -> Result<(QueryCaller, Option<Duration>), Status> {
     let wait = unary::deadline(headers)?;
     encoding.check(headers)?;
-    let caller = reader(hall, headers)?;
-    let caller = QueryCaller(diagnostics::record_if_requested(hall, caller.0, headers, SAMPLES_PATH));
+    let caller = query_caller::parse_reader(headers, hall.door.multitenancy)?;
+    let caller = QueryCaller(diagnostics::record_if_requested(hall, caller, headers, SAMPLES_PATH));
     if let Some(wait) = wait {
         caller.set_deadline(&hall.door.clock, wait);
     }

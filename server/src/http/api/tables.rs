@@ -21,8 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::http::api::diagnostics;
-use crate::http::query_caller::QueryCaller;
-use crate::http::routes::reader;
+use crate::http::query_caller::{self, QueryCaller};
 use crate::http::routes::rpc_method::with_route_metrics;
 use crate::http::routes::state::HttpState;
 
@@ -75,8 +74,8 @@ where
             Ok(CallOutput::Bytes { content_type: ARROW_STREAM_TYPE, bytes })
         };
         let identify = |headers: &HeaderMap| {
-            let caller = reader(&inner, headers)?;
-            Ok(QueryCaller(diagnostics::record_if_requested(&inner, caller.0, headers, path)))
+            let caller = query_caller::parse_reader(headers, inner.door.multitenancy)?;
+            Ok(QueryCaller(diagnostics::record_if_requested(&inner, caller, headers, path)))
         };
         unary::handle_call(&inner.door, request, identify, |_| BodyPolicy::QUERY_BODY, respond).await
     });
