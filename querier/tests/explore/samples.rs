@@ -1,15 +1,23 @@
 //! Streams of samples: equal to the tables of the same query, in pages and as a whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use athanor_arrow_format::{SampleReader, SampleRow};
-use athanor_chassis::{ErrorCode, Status};
+use athanor_chassis::{
+    Clock, ComputePool, ErrorCode, LimitOverrides, Status, TenantId, TenantLimits, Timestamp,
+};
 use athanor_proto::athanor::v1::*;
-use athanor_querier::{Querier, QuerierConfig, QueryContext};
+use athanor_querier::{
+    DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
+};
+use athanor_query::{ProfileQuery, QueryKind};
 use proptest::prelude::*;
 
 use crate::laws::{Row, rows};
-use crate::{Upload, ask, both, name, querier_with, query, upload};
+use crate::{Upload, Uploads, ask, both, name, querier_with, query, upload};
 
 /// Rows of a stream, with the functions of each stack, leaf first.
 type NamedRows = Vec<(SampleRow, Vec<String>)>;
@@ -195,4 +203,96 @@ fn selector_without_profiles_gives_an_empty_stream() {
     let mut none = request(1, 30);
     none.query.as_mut().unwrap().selector = "{pod=\"p9\"}".to_owned();
     assert_eq!(read(&querier, &both(), none).unwrap().rows.len(), 0);
+}
+
+#[test]
+fn expired_cursor_says_how_to_start_over() {
+    let sources = Arc::new(Uploads { uploads: busy(), warnings: Vec::new() });
+    let (clock, hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() };
+    let querier = Querier::new(QuerierConfig::default(), deps);
+    let first = read(&querier, &both(), SamplesRequest { limit: Some(3), ..request(1, 30) }).unwrap();
+    let next = SamplesRequest { cursor: first.cursor, ..request(1, 30) };
+    hand.advance(Duration::from_hours(24));
+    assert_eq!(read(&querier, &both(), next.clone()).unwrap().rows.len(), 73);
+    hand.advance(Duration::from_secs(1));
+    let refused = refusal(&querier, next);
+    assert_eq!(refused.code, ErrorCode::Invalid);
+    assert!(
+        refused.message.contains("expired after 1d; send no cursor to start over"),
+        "{}",
+        refused.message
+    );
+}
+
+#[test]
+fn range_beyond_the_limit_names_its_parameters() {
+    let limits = TenantLimits { max_query_length: Some(Duration::from_secs(10)), ..TenantLimits::default() };
+    let sources = Arc::new(Uploads { uploads: busy(), warnings: Vec::new() });
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let deps = QuerierDeps {
+        sources,
+        overrides: LimitOverrides::new(limits),
+        clock,
+        compute: ComputePool::inline(),
+    };
+    let querier = Querier::new(QuerierConfig::default(), deps);
+    let refused = refusal(&querier, request(1, 30)).message;
+    assert!(refused.contains("query.start and query.end: time range is 29s long"), "{refused}");
+    assert!(refused.contains("limits.max_query_length"), "{refused}");
+    assert!(!read(&querier, &both(), request(1, 11)).unwrap().rows.is_empty());
+}
+
+/// Data whose samples can be planned only before a time.
+struct StuckUploads {
+    uploads: Uploads,
+    first_stuck: i64,
+}
+
+#[async_trait::async_trait]
+impl DataSources for StuckUploads {
+    async fn plan(
+        &self,
+        tenant: &TenantId,
+        query: &ProfileQuery,
+        hints: &DedupHints,
+    ) -> Result<QueryPlan, Status> {
+        let is_slice = matches!(query.what, QueryKind::Samples(_));
+        if is_slice && query.selection.time.from >= self.first_stuck {
+            std::future::pending::<()>().await;
+        }
+        self.uploads.plan(tenant, query, hints).await
+    }
+
+    async fn data_time_range(&self, tenant: &TenantId) -> Result<DataTimeRange, Status> {
+        self.uploads.data_time_range(tenant).await
+    }
+}
+
+#[test]
+fn dropped_stream_frees_its_permit_with_its_memory() {
+    let uploads: Vec<Upload> = (0..20).flat_map(|_| busy()).collect();
+    let uploads = Uploads { uploads, warnings: Vec::new() };
+    let sources = Arc::new(StuckUploads { uploads, first_stuck: 5 * 1_000_000_000 });
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    let deps = QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() };
+    let querier = Querier::new(QuerierConfig::default(), deps);
+    let state = || (querier.stats().turns.running, querier.response_budget().stats().taken > 0);
+    ask(async {
+        let mut stream = querier.samples(&both(), request(1, 30)).await.unwrap();
+        assert_eq!(state(), (0, true));
+        loop {
+            let mut next = Box::pin(stream.next_bytes());
+            match futures::poll!(next.as_mut()) {
+                Poll::Ready(bytes) => {
+                    assert!(bytes.unwrap().is_some(), "the stream ended before the stuck slice")
+                }
+                Poll::Pending => break assert_eq!(state(), (1, true)),
+            }
+        }
+        drop(stream);
+        assert_eq!(state(), (0, false));
+    });
 }

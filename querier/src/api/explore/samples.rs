@@ -55,7 +55,11 @@ pub(crate) async fn samples(
     let tenant_limits = executor.limits(reader);
     let time = plan.selection.time;
     let now = executor.deps.clock.wall();
-    let (time, left_out) = limits::clamp_time_range(&tenant_limits, now, time, Duration::ZERO)?;
+    let (time, left_out) =
+        limits::clamp_time_range(&tenant_limits, now, time, Duration::ZERO).map_err(|status| Status {
+            message: format!("query.start and query.end: {}", status.message),
+            ..status
+        })?;
     reader.add_warnings(left_out.into_iter().collect());
     plan.selection.time = time;
     let profiles = count_profiles(executor, reader, plan.selection.clone()).await?;
