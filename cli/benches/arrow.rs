@@ -142,8 +142,9 @@ impl Server {
     fn send(&self, path: &str, accept: &str, body: &[u8]) -> Vec<u8> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\ncontent-type: {}\r\naccept: {accept}\r\n\
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-type: {}\r\naccept: {accept}\r\n\
              content-length: {}\r\n\r\n",
+            self.address,
             if accept == JSON_TYPE { JSON_TYPE } else { PROTO_TYPE },
             body.len()
         );
