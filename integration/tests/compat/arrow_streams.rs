@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
-use athanor_arrow_format::{ARROW_STREAM_TYPE, SampleReader};
+use arrow_ipc::reader::StreamReader;
+use athanor_arrow_format::{ARROW_STREAM_TYPE, SampleReader, StreamMetadata};
 use athanor_chassis::Clock;
 use athanor_integration::report_skipped;
 use athanor_integration::server::{HttpResponse, TestServer};
@@ -12,13 +14,14 @@ use athanor_server::send_admin_request;
 use serde_json::{Value, json};
 
 mod notebooks;
+mod slow_clients;
 
 const PROFILE_TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const SAMPLES_PATH: &str = "/athanor.v1.ExploreService/Samples";
 const FUNCTIONS_PATH: &str = "/athanor.v1.ExploreService/Functions";
 const TEST_TENANTS: [&str; 2] = ["shop", "other"];
 /// Program that sums the streams of a folder with each library.
-const READ_STREAMS: &str = include_str!("arrow_streams.py");
+const READ_STREAMS: &str = include_str!("arrow_streams/read_streams.py");
 
 fn now_seconds() -> i64 {
     Clock::system().wall().millis() / 1_000
@@ -65,52 +68,172 @@ fn call_arrow(server: &TestServer, tenant: &str, path: &str, request: &Value) ->
     response.body
 }
 
-/// Sums of a stream of samples by function: those of leaves.
-fn self_sums(stream: &[u8]) -> BTreeMap<String, i64> {
+/// Sums of a result by function, by pod and over all.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ResultSums {
+    /// Self and total value of each function.
+    functions: BTreeMap<String, FunctionSums>,
+    pods: BTreeMap<String, i64>,
+    total: i64,
+}
+
+/// Values of a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FunctionSums {
+    own: i64,
+    total: i64,
+}
+
+/// Returns the sums of a stream of samples.
+fn sums_of_stream(stream: &[u8]) -> ResultSums {
     let mut reader = SampleReader::new(stream).unwrap();
-    let mut sums = BTreeMap::new();
+    let mut sums = ResultSums::default();
     while let Some(row) = reader.next() {
         let row = row.unwrap();
-        let leaf = reader.dictionary().frame_names(row.stack).pop().unwrap();
-        *sums.entry(leaf).or_default() += row.value;
+        let mut names = reader.dictionary().frame_names(row.stack);
+        sums.functions.entry(names.last().unwrap().clone()).or_default().own += row.value;
+        names.sort();
+        names.dedup();
+        names.into_iter().for_each(|name| sums.functions.entry(name).or_default().total += row.value);
+        *sums.pods.entry(row.labels.get("pod").unwrap().to_owned()).or_default() += row.value;
+        sums.total += row.value;
     }
     sums
 }
 
-/// Self values of the JSON API by function.
-fn functions_as_json(server: &TestServer, tenant: &str, query: &Value) -> BTreeMap<String, i64> {
-    let request = json!({ "query": query, "page": { "limit": 1000 } });
-    let table = server.call_json(tenant, &FUNCTIONS_PATH[1..], &request);
-    let rows = table["rows"].as_array().cloned().unwrap_or_default();
-    let value = |row: &Value| row["self"].as_str().map_or(0, |value| value.parse().unwrap());
-    let sums = rows.iter().map(|row| (row["name"].as_str().unwrap().to_owned(), value(row)));
-    sums.filter(|(_, value)| *value != 0).collect()
+/// Self values of a stream of samples by function.
+fn self_sums(stream: &[u8]) -> BTreeMap<String, i64> {
+    self_values(&sums_of_stream(stream))
 }
 
-fn check_sums(server: &TestServer, when: &str) {
+/// Self values by function, without functions that have none.
+fn self_values(sums: &ResultSums) -> BTreeMap<String, i64> {
+    let values = sums.functions.iter().map(|(name, function)| (name.clone(), function.own));
+    values.filter(|(_, value)| *value != 0).collect()
+}
+
+/// Returns a number of JSON, which is a text. Zero is left out.
+fn number(value: &Value) -> i64 {
+    value.as_str().map_or(0, |text| text.parse().unwrap())
+}
+
+fn function_table(server: &TestServer, tenant: &str, query: &Value) -> Value {
+    let request = json!({ "query": query, "page": { "limit": 1000 } });
+    server.call_json(tenant, &FUNCTIONS_PATH[1..], &request)
+}
+
+/// Returns the sums of the JSON API.
+fn sums_of_json(server: &TestServer, tenant: &str, query: &Value) -> ResultSums {
+    let table = function_table(server, tenant, query);
+    let rows = table["rows"].as_array().cloned().unwrap_or_default();
+    let functions = rows.iter().map(|row| {
+        let sums = FunctionSums { own: number(&row["self"]), total: number(&row["total"]) };
+        (row["name"].as_str().unwrap().to_owned(), sums)
+    });
+    let pods = ["p0", "p1"].map(|pod| {
+        let mut of_pod = query.clone();
+        of_pod["selector"] = format!("{{pod=\"{pod}\"}}").into();
+        (pod.to_owned(), number(&function_table(server, tenant, &of_pod)["total"]))
+    });
+    ResultSums { functions: functions.collect(), pods: pods.into(), total: number(&table["total"]) }
+}
+
+/// Self values of the JSON API by function.
+fn functions_as_json(server: &TestServer, tenant: &str, query: &Value) -> BTreeMap<String, i64> {
+    self_values(&sums_of_json(server, tenant, query))
+}
+
+/// Checks that the stream of each tenant has the sums of the JSON API. Returns those of the stream.
+fn check_sums(server: &TestServer, when: &str) -> [ResultSums; 2] {
     let query = query();
-    for tenant in TEST_TENANTS {
+    TEST_TENANTS.map(|tenant| {
         let stream = call_arrow(server, tenant, SAMPLES_PATH, &json!({ "query": query }));
-        let expected = functions_as_json(server, tenant, &query);
-        assert!(!expected.is_empty(), "{when}");
-        assert_eq!(self_sums(&stream), expected, "{when}, {tenant}");
-    }
+        let sums = sums_of_stream(&stream);
+        assert!(sums.total > 0, "{when}");
+        assert_eq!(sums, sums_of_json(server, tenant, &query), "{when}, {tenant}");
+        sums
+    })
 }
 
 #[test]
 fn samples_equal_the_json_api_over_heads_and_blocks() {
     let server = server();
     push_profiles(&server, 0);
-    check_sums(&server, "heads");
+    let of_heads = check_sums(&server, "heads");
+    assert_ne!(of_heads[0], of_heads[1]);
     flush(&server);
-    check_sums(&server, "blocks");
+    assert_eq!(check_sums(&server, "blocks"), of_heads);
     push_profiles(&server, 1);
-    check_sums(&server, "heads and blocks");
+    let of_both = check_sums(&server, "heads and blocks");
     let folder = server.folder.path().to_owned();
     let flushing = server.runtime.spawn(async move { send_admin_request(&folder, "/flush").await });
-    check_sums(&server, "while a flush runs");
+    loop {
+        let is_flushed = flushing.is_finished();
+        assert_eq!(check_sums(&server, "while a flush runs"), of_both);
+        if is_flushed {
+            break;
+        }
+    }
     server.runtime.block_on(flushing).unwrap().unwrap();
-    check_sums(&server, "blocks of two flushes");
+    assert_eq!(check_sums(&server, "blocks of two flushes"), of_both);
+}
+
+#[test]
+fn partial_streams_carry_warnings_in_metadata_and_header() {
+    let server = server();
+    push_profiles(&server, 0);
+    let complete = call(&server, "shop", SAMPLES_PATH, ARROW_STREAM_TYPE, &json!({ "query": query() }));
+    assert_eq!(complete.header("athanor-partial-response"), "");
+    flush(&server);
+    push_profiles(&server, 1);
+    for block in std::fs::read_dir(server.folder.path().join("bucket/blocks/_shared")).unwrap() {
+        std::fs::remove_dir_all(block.unwrap().path()).unwrap();
+    }
+    let missing = "listed, but missing in the bucket";
+    for path in [SAMPLES_PATH, FUNCTIONS_PATH] {
+        let response = call(&server, "shop", path, ARROW_STREAM_TYPE, &json!({ "query": query() }));
+        assert_eq!(response.status, 200, "{path}");
+        assert_eq!(response.header("athanor-partial-response"), "true", "{path}: {:?}", response.headers);
+        assert!(response.header("athanor-warnings").contains(missing), "{path}: {:?}", response.headers);
+        let schema = StreamReader::try_new(response.body.as_slice(), None).unwrap().schema();
+        let warnings = StreamMetadata::from_entries(schema.metadata()).warnings;
+        assert!(warnings.iter().any(|warning| warning.contains(missing)), "{path}: {warnings:?}");
+    }
+    let rest = call_arrow(&server, "shop", SAMPLES_PATH, &json!({ "query": query() }));
+    let sums = sums_of_stream(&rest);
+    assert!(sums.functions.contains_key("round1") && !sums.functions.contains_key("round0"), "{sums:?}");
+    assert_eq!(sums, sums_of_json(&server, "shop", &query()));
+}
+
+#[test]
+fn refused_requests_name_the_parameter() {
+    let server = TestServer::start(|config| {
+        config.multitenancy_enabled = true;
+        config.limits.max_query_length = Some(Duration::from_hours(2));
+    });
+    push_profiles(&server, 0);
+    let mut long = query();
+    long["start"] = (now_seconds() * 1_000 - 3 * 3_600_000).into();
+    let mut other_type = query();
+    other_type["profile_type"] = "memory:alloc_space:bytes:space:bytes".into();
+    let cases = [
+        (json!({ "query": query(), "columns": ["stacks"] }), 400, "columns has \"stacks\""),
+        (json!({ "query": query(), "limit": 0 }), 400, "limit is 0"),
+        (json!({ "query": query(), "limit": "9223372036854775808" }), 400, "limit is 9223372036854775808"),
+        (json!({ "query": query(), "cursor": "AAAA" }), 400, "cursor has 4 characters"),
+        (json!({ "query": long }), 400, "query.start"),
+        (json!({ "query": other_type }), 404, "query.profile_type"),
+    ];
+    for (request, status, named) in cases {
+        let refused = call(&server, "shop", SAMPLES_PATH, ARROW_STREAM_TYPE, &request);
+        assert_eq!(refused.status, status, "{request}: {}", refused.text());
+        assert!(
+            refused.text().contains(named.replace('"', "\\\"").as_str()),
+            "{request}: {}",
+            refused.text()
+        );
+        assert_eq!(refused.header("content-type"), "application/json", "{request}");
+    }
 }
 
 #[test]
