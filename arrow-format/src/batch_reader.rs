@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::ChunkReader;
 
 use crate::ArrowStreamError;
+use crate::checked_messages::CheckedMessages;
 
 /// Maximum number of rows of a batch of a Parquet file. Its stacks are stored for each row.
 pub(crate) const MAX_PARQUET_BATCH_ROWS: usize = 1 << 12;
@@ -27,7 +28,7 @@ pub(crate) struct BatchReader<'a> {
 impl<'a> BatchReader<'a> {
     /// Creates a reader of an Arrow IPC stream, which has read the schema.
     pub(crate) fn from_stream<R: Read + 'a>(stream: R) -> Result<Self, ArrowStreamError> {
-        let batches = catch_damage(|| StreamReader::try_new(stream, None))?;
+        let batches = catch_damage(|| StreamReader::try_new(CheckedMessages::new(stream), None))?;
         Ok(BatchReader { schema: batches.schema(), batches: Box::new(batches), is_damaged: false })
     }
 

@@ -16,6 +16,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod batch_reader;
+mod checked_messages;
 mod metadata;
 pub mod samples;
 mod shared_column;
@@ -73,6 +74,19 @@ pub enum ArrowStreamError {
         /// Maximum memory in bytes.
         limit: usize,
     },
+    /// Stack whose names need too much memory.
+    #[error(
+        "a stack has {bytes} bytes of names, the limit is {limit}; exclude the stack by a filter of frames"
+    )]
+    StackTooLarge {
+        /// Size of the stack in bytes.
+        bytes: usize,
+        /// Maximum size in bytes.
+        limit: usize,
+    },
+    /// Sum beyond the range of a value.
+    #[error("the values of a stack add up to more than 64 bits; export a profile type with smaller values")]
+    SumTooLarge,
     /// Missing column.
     #[error("table has no column {0}; export samples with it")]
     MissingColumn(&'static str),

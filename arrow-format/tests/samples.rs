@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use arrow_array::cast::AsArray;
+use arrow_ipc::reader::StreamReader;
 use athanor_arrow_format::{
     ArrowStreamError, MAX_BATCH_ROWS, SampleColumns, SamplePosition, SampleProfile, SampleReader, SampleRow,
     SampleValue, SampleWriter, StreamMetadata,
@@ -184,6 +186,51 @@ fn equal_stacks_of_a_profile_are_one_row() {
     assert_eq!(values, [(6, 0), (2, 0), (1, 7)]);
 }
 
+/// Few long names make many long stacks. A dictionary repeats a name for each frame, so a batch takes only some of them.
+#[test]
+fn dictionary_of_long_stacks_is_bounded() {
+    const MAX_DICTIONARY_BYTES: usize = 20 << 20;
+    let names = ["a", "b"].map(|letter| letter.repeat(10_000));
+    let mut profile = wide_profile(0);
+    for number in 0..400u64 {
+        let frames = (0..50).map(|bit| names[(number >> (bit % 9) & 1) as usize].as_str());
+        let stack = profile.dictionary.intern_named_stack(frames);
+        profile.samples.push(stack, 0, &[1]);
+    }
+    let bytes = write(std::slice::from_ref(&profile), ALL_ROWS);
+    let mut rows = 0;
+    for batch in StreamReader::try_new(bytes.as_slice(), None).expect("a schema") {
+        let batch = batch.expect("a batch");
+        let stacks = batch.column_by_name("stack").expect("stacks");
+        let dictionary = stacks.as_any_dictionary().values().get_array_memory_size();
+        assert!(dictionary < MAX_DICTIONARY_BYTES, "{dictionary}");
+        rows += batch.num_rows();
+    }
+    assert_eq!(rows, 400);
+    let (rows, _) = read(&bytes);
+    assert_eq!(rows.iter().map(|(row, _)| row.value).sum::<i64>(), 400);
+}
+
+#[test]
+fn stack_and_sum_beyond_their_limits_are_refused() {
+    let labels = labels("a");
+    let write = |profile: &Profile, samples: &[SampleValue]| {
+        let written = SampleProfile { id: 1, time: 2, labels: &labels, samples };
+        writer(&[]).with_dictionary(&profile.dictionary).write_profile(&written, 0, u64::MAX)
+    };
+    let mut deep = wide_profile(0);
+    let name = "n".repeat(60_000);
+    let stack = deep.dictionary.intern_named_stack(std::iter::repeat_n(name.as_str(), 200));
+    deep.samples.push(stack, 0, &[1]);
+    let error = write(&deep, &samples(&deep, SpanContext::default())).unwrap_err();
+    assert!(matches!(error, ArrowStreamError::StackTooLarge { .. }), "{error}");
+    let profile = wide_profile(1);
+    let half = SampleValue { stack: 0, value: 1 << 62, span: SpanContext::default() };
+    let error = write(&profile, &[half, half]).unwrap_err();
+    assert!(matches!(error, ArrowStreamError::SumTooLarge), "{error}");
+    assert_eq!(write(&profile, &[half]).unwrap(), 1);
+}
+
 #[test]
 fn reader_without_required_column_names_it() {
     let bytes = writer(&["time", "value"]).finish().expect("finished");
@@ -205,6 +252,27 @@ fn truncated_and_changed_streams_do_not_panic() {
             let _ = reader.take(1_000).take_while(Result::is_ok).count();
         }
     }
+}
+
+/// A compressed buffer states its size. The reader does not allocate what a damaged size says.
+#[test]
+fn damaged_size_of_a_buffer_is_an_error() {
+    let bytes = write(&[wide_profile(2_000)], ALL_ROWS);
+    let mut refused = 0;
+    for place in 0..bytes.len() - 8 {
+        let size = i64::from_le_bytes(bytes[place..place + 8].try_into().expect("eight bytes"));
+        // Sizes of buffers are small numbers at places aligned to eight bytes.
+        if place % 8 != 0 || !(1..1 << 20).contains(&size) {
+            continue;
+        }
+        let mut damaged = bytes.clone();
+        damaged[place + 6] = 0x75;
+        let read =
+            SampleReader::new(damaged.as_slice()).and_then(|reader| reader.collect::<Result<Vec<_>, _>>());
+        let message = read.err().map(|error| error.to_string()).unwrap_or_default();
+        refused += usize::from(message.contains("uncompressed buffers"));
+    }
+    assert!(refused > 3, "{refused}");
 }
 
 #[test]

@@ -12,55 +12,108 @@ use athanor_profile::encoding::hash::{ContentHash, PrehashedMap, hash_bytes};
 use super::{frame_field, frame_fields};
 
 /// Size of a table at which the next batch starts a new one. Readers hold two dictionaries at a time.
-const MAX_TABLE_BYTES: usize = 8 << 20;
+pub(super) const MAX_TABLE_BYTES: usize = 8 << 20;
 /// Memory of a frame beside its texts.
 const FRAME_BYTES: usize = size_of::<StackFrame>();
 
+/// Text of a frame.
+#[derive(Clone, Copy)]
+enum FrameText<'a> {
+    /// String of the dictionary.
+    Interned(u32),
+    /// Name of a binary without symbols.
+    Made(&'a str),
+}
+
 /// Frame of a stack as it is shown. Empty texts and line 0 mean that they are unknown.
 struct ShownFrame<'a> {
-    function: &'a str,
-    file: &'a str,
-    binary: &'a str,
+    function: FrameText<'a>,
+    file: FrameText<'a>,
+    binary: FrameText<'a>,
     line: i64,
 }
 
 /// Visits the frames of a stack, leaf first. Consecutive frames of one binary without symbols become one, as in trees.
 fn visit_frames(dictionary: &Dictionary, stack: u32, mut each: impl FnMut(ShownFrame<'_>)) {
+    const NO_TEXT: FrameText<'static> = FrameText::Made("");
     let symbols = &dictionary.symbols;
-    let text = |id| symbols.strings.get(id);
     let mut last_unnamed = None;
     for location in dictionary.stacks.locations(stack) {
         let binary = match symbols.locations()[location as usize].mapping {
-            NO_ENTRY => "",
-            mapping => text(symbols.mappings()[mapping as usize].filename),
+            NO_ENTRY => NO_TEXT,
+            mapping => FrameText::Interned(symbols.mappings()[mapping as usize].filename),
         };
         let lines = symbols.lines(location);
         for line in lines {
             let function = symbols.functions()[line.function as usize];
-            let (name, file) = (function.name, function.filename);
-            each(ShownFrame { function: text(name), file: text(file), binary, line: line.line });
+            let function_text = FrameText::Interned(function.name);
+            let file = FrameText::Interned(function.filename);
+            each(ShownFrame { function: function_text, file, binary, line: line.line });
         }
         let unnamed = lines.is_empty().then(|| symbols.binary_name(location));
         if unnamed != last_unnamed
             && let Some(function) = &unnamed
         {
-            each(ShownFrame { function, file: "", binary, line: 0 });
+            each(ShownFrame { function: FrameText::Made(function), file: NO_TEXT, binary, line: 0 });
         }
         last_unnamed = unnamed;
     }
 }
 
-/// Returns the hash of the shown frames of a stack.
-pub(super) fn frames_hash(dictionary: &Dictionary, stack: u32) -> ContentHash {
-    let mut content = Vec::new();
-    visit_frames(dictionary, stack, |frame| {
-        for text in [frame.function, frame.file, frame.binary] {
-            content.extend_from_slice(&(text.len() as u64).to_le_bytes());
-            content.extend_from_slice(text.as_bytes());
+/// Identity and size of a stack as it is shown.
+#[derive(Clone, Copy)]
+pub(super) struct ShownStack {
+    /// Hash of the shown frames.
+    pub(super) hash: ContentHash,
+    /// Bytes in a table.
+    pub(super) bytes: usize,
+}
+
+/// Hashes of the strings of a dictionary. A string is hashed once, however many frames have it.
+#[derive(Default)]
+pub(super) struct TextHashes {
+    by_id: Vec<Option<ContentHash>>,
+    /// Hashed content of the last stack.
+    content: Vec<u8>,
+}
+
+impl TextHashes {
+    fn hash(&mut self, dictionary: &Dictionary, text: FrameText<'_>) -> ContentHash {
+        let id = match text {
+            FrameText::Made(text) => return hash_bytes(text.as_bytes()),
+            FrameText::Interned(id) => id,
+        };
+        let index = id as usize;
+        if index >= self.by_id.len() {
+            self.by_id.resize(dictionary.symbols.strings.len().max(index + 1), None);
         }
-        content.extend_from_slice(&frame.line.to_le_bytes());
-    });
-    hash_bytes(&content)
+        *self.by_id[index].get_or_insert_with(|| hash_bytes(dictionary.symbols.strings.get(id).as_bytes()))
+    }
+
+    /// Returns hash and size of a stack.
+    pub(super) fn measure(&mut self, dictionary: &Dictionary, stack: u32) -> ShownStack {
+        let mut content = std::mem::take(&mut self.content);
+        content.clear();
+        let mut bytes = 0;
+        visit_frames(dictionary, stack, |frame| {
+            bytes += FRAME_BYTES;
+            for text in [frame.function, frame.file, frame.binary] {
+                bytes += text_of(dictionary, text).len();
+                content.extend_from_slice(&self.hash(dictionary, text).to_le_bytes());
+            }
+            content.extend_from_slice(&frame.line.to_le_bytes());
+        });
+        let hash = hash_bytes(&content);
+        self.content = content;
+        ShownStack { hash, bytes }
+    }
+}
+
+fn text_of<'a>(dictionary: &'a Dictionary, text: FrameText<'a>) -> &'a str {
+    match text {
+        FrameText::Interned(id) => dictionary.symbols.strings.get(id),
+        FrameText::Made(text) => text,
+    }
 }
 
 /// Frame in a table. Texts are ids.
@@ -93,8 +146,11 @@ impl StackTable {
             return place;
         }
         visit_frames(dictionary, stack, |frame| {
-            self.text_bytes += frame.function.len() + frame.file.len() + frame.binary.len();
-            let mut text = |text: &str| self.strings.intern(text);
+            let mut text = |text| {
+                let text = text_of(dictionary, text);
+                self.text_bytes += text.len();
+                self.strings.intern(text)
+            };
             let [function, file, binary] = [text(frame.function), text(frame.file), text(frame.binary)];
             self.frames.push(StackFrame { function, file, binary, line: frame.line });
         });

@@ -10,17 +10,22 @@ use bytes::Bytes;
 
 use super::batch::{BatchColumns, SampleRowValue};
 use super::sample_profile::{SampleProfile, SampleValue};
-use super::stack_table::{StackTable, frames_hash};
+use super::stack_table::{MAX_TABLE_BYTES, ShownStack, StackTable, TextHashes};
 use super::{SampleColumns, SamplePosition};
 use crate::metadata::StreamMetadata;
 use crate::{ArrowStreamError, MAX_BATCH_ROWS, write_options};
 
 /// Number of rows of a profile from which they are in order of their stacks, so that batches may divide them.
 const MAX_UNSORTED_ROWS: usize = 4096;
+/// Bytes of the stacks of a profile from which the same holds. With a smaller profile no table of stacks exceeds its
+/// size by more.
+const MAX_UNSORTED_BYTES: usize = MAX_TABLE_BYTES / 2;
 
 /// Row of a profile: the sum of all samples of a stack and span.
 struct StackRow {
     hash: ContentHash,
+    /// Bytes of the stack in a table.
+    bytes: usize,
     stack: u32,
     span: SpanContext,
     value: i64,
@@ -29,7 +34,7 @@ struct StackRow {
 /// Stack of a source dictionary that a row had before.
 #[derive(Clone, Copy)]
 struct KnownStack {
-    hash: ContentHash,
+    shown: ShownStack,
     /// Index in the table of stacks, if it is of the same generation.
     place: i32,
     generation: u32,
@@ -78,7 +83,8 @@ impl SampleWriter {
 
     /// Returns a writer of profiles with this dictionary.
     pub fn with_dictionary<'a>(&'a mut self, dictionary: &'a Dictionary) -> SampleProfileWriter<'a> {
-        SampleProfileWriter { writer: self, dictionary, known: vec![None; dictionary.stacks.len()] }
+        let known = vec![None; dictionary.stacks.len()];
+        SampleProfileWriter { writer: self, dictionary, known, texts: TextHashes::default() }
     }
 
     /// Returns the bytes of the stream since the last call.
@@ -118,6 +124,7 @@ pub struct SampleProfileWriter<'a> {
     writer: &'a mut SampleWriter,
     dictionary: &'a Dictionary,
     known: Vec<Option<KnownStack>>,
+    texts: TextHashes,
 }
 
 impl SampleProfileWriter<'_> {
@@ -129,10 +136,16 @@ impl SampleProfileWriter<'_> {
         skip: u64,
         limit: u64,
     ) -> Result<u64, ArrowStreamError> {
-        let mut rows = self.sum_rows(profile.samples);
-        let is_divided = skip > 0 || rows.len() as u64 > limit || rows.len() > MAX_UNSORTED_ROWS;
+        let mut rows = self.sum_rows(profile.samples)?;
+        let stack_bytes = rows.iter().fold(0, |sum: usize, row| sum.saturating_add(row.bytes));
+        let is_divided = skip > 0
+            || rows.len() as u64 > limit
+            || rows.len() > MAX_UNSORTED_ROWS
+            || stack_bytes > MAX_UNSORTED_BYTES;
         if is_divided {
             rows.sort_unstable_by_key(|row| (row.hash, row.span));
+        } else if rows.is_empty() {
+            return Ok(0);
         } else if self.writer.batch.len() + rows.len() > MAX_BATCH_ROWS || self.writer.stacks.is_full() {
             self.writer.write_batch()?;
         }
@@ -143,7 +156,7 @@ impl SampleProfileWriter<'_> {
             if self.writer.batch.len() >= MAX_BATCH_ROWS || (is_divided && self.writer.stacks.is_full()) {
                 self.writer.write_batch()?;
             }
-            let place = self.place(row);
+            let place = self.place(row)?;
             let value = SampleRowValue { place, value: row.value, span: row.span };
             self.writer.batch.push_row(profile, value);
             let rows = if number + 1 == count { 0 } else { number as u64 + 1 };
@@ -153,44 +166,51 @@ impl SampleProfileWriter<'_> {
     }
 
     /// Returns the sums of equal stacks and spans, in order of first occurrence.
-    fn sum_rows(&mut self, samples: &[SampleValue]) -> Vec<StackRow> {
+    fn sum_rows(&mut self, samples: &[SampleValue]) -> Result<Vec<StackRow>, ArrowStreamError> {
         let mut rows: Vec<StackRow> = Vec::with_capacity(samples.len());
         let mut places: PrehashedMap<ContentHash, usize> = PrehashedMap::default();
         let mut span_places: BTreeMap<(ContentHash, SpanContext), usize> = BTreeMap::new();
         for &SampleValue { stack, value, span } in samples {
-            let hash = self.hash(stack);
+            let ShownStack { hash, bytes } = self.shown(stack);
             let next = rows.len();
             let place = match span == SpanContext::default() {
                 true => *places.entry(hash).or_insert(next),
                 false => *span_places.entry((hash, span)).or_insert(next),
             };
             match rows.get_mut(place) {
-                Some(row) => row.value = row.value.wrapping_add(value),
-                None => rows.push(StackRow { hash, stack, span, value }),
+                Some(row) => {
+                    let sum = row.value.checked_add(value);
+                    row.value = sum.ok_or(ArrowStreamError::SumTooLarge)?;
+                }
+                None => rows.push(StackRow { hash, bytes, stack, span, value }),
             }
         }
-        rows
+        Ok(rows)
     }
 
-    fn hash(&mut self, stack: u32) -> ContentHash {
+    fn shown(&mut self, stack: u32) -> ShownStack {
         if let Some(known) = self.known[stack as usize] {
-            return known.hash;
+            return known.shown;
         }
-        let hash = frames_hash(self.dictionary, stack);
-        self.known[stack as usize] = Some(KnownStack { hash, place: -1, generation: u32::MAX });
-        hash
+        let shown = self.texts.measure(self.dictionary, stack);
+        self.known[stack as usize] = Some(KnownStack { shown, place: -1, generation: u32::MAX });
+        shown
     }
 
     /// Returns the index of a row's stack in the table.
-    fn place(&mut self, row: &StackRow) -> i32 {
+    fn place(&mut self, row: &StackRow) -> Result<i32, ArrowStreamError> {
         let generation = self.writer.generation;
         if let Some(known) = self.known[row.stack as usize]
             && known.generation == generation
         {
-            return known.place;
+            return Ok(known.place);
+        }
+        if row.bytes > MAX_TABLE_BYTES {
+            return Err(ArrowStreamError::StackTooLarge { bytes: row.bytes, limit: MAX_TABLE_BYTES });
         }
         let place = self.writer.stacks.intern(row.hash, self.dictionary, row.stack);
-        self.known[row.stack as usize] = Some(KnownStack { hash: row.hash, place, generation });
-        place
+        let shown = ShownStack { hash: row.hash, bytes: row.bytes };
+        self.known[row.stack as usize] = Some(KnownStack { shown, place, generation });
+        Ok(place)
     }
 }
