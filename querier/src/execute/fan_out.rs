@@ -58,9 +58,11 @@ pub(crate) async fn gather(
     let lead = limits::grid_lead(&merging.ask);
     reader.add_provenance(ResultProvenance { time, lead, of: made_of.map(|of| hash::hash_list(&of)) });
     reader.add_warnings(std::mem::take(&mut *merging.warnings.lock()));
-    reader.add_warnings(
-        merging.left_out.to_warnings(held.as_ref().map(|held| &held.partial), &executor.left_out)?,
-    );
+    let is_empty = held.as_ref().is_none_or(|held| held.partial.is_empty());
+    // A slice of a stream may be empty though others have samples. The query before the first one tells whether all are.
+    let is_slice = matches!(merging.ask.what, QueryKind::Samples(_));
+    let fails = is_empty && !is_slice;
+    reader.add_warnings(merging.left_out.to_warnings(fails, &executor.left_out)?);
     reader.add_resolution(&merging.resolution.lock());
     if held.as_ref().is_some_and(|held| !held.partial.has_exact_counts()) {
         reader.add_warnings(vec![INEXACT_COUNTS_WARNING.to_owned()]);

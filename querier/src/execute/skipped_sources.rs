@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use athanor_chassis::{ErrorCode, Status};
-use athanor_query::PartialResult;
 use parking_lot::Mutex;
 
 /// Maximum number of damaged blocks that a result names.
@@ -82,10 +81,11 @@ impl SkippedSources {
         self.0.lock().silent.get_or_insert_with(|| words.to_owned());
     }
 
-    /// Returns the warnings about blocks. Fails if the result is empty and a later retry may find data.
+    /// Returns the warnings about blocks. Fails if `fails_if_transient` is set, for an empty result, and a later retry may
+    /// find data.
     pub(crate) fn to_warnings(
         &self,
-        answer: Option<&PartialResult>,
+        fails_if_transient: bool,
         counts: &SkippedBlockCounters,
     ) -> Result<Vec<String>, Status> {
         let known = self.0.lock();
@@ -115,9 +115,7 @@ impl SkippedSources {
             let message = describe_block(block, why);
             format!("{count} blocks cannot be read now, their profiles are left out, retry; the first is {message}")
         });
-        if answer.is_none_or(PartialResult::is_empty)
-            && let Some(why) = first.as_ref().or(known.silent.as_ref())
-        {
+        if fails_if_transient && let Some(why) = first.as_ref().or(known.silent.as_ref()) {
             return Err(Status::new(ErrorCode::Unavailable, format!("nothing could be read: {why}")));
         }
         words.extend(first);
@@ -133,8 +131,6 @@ fn describe_block(block: &str, why: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     fn unread(block: usize, code: ErrorCode) -> UnreadableBlock {
@@ -151,8 +147,7 @@ mod tests {
         if silent {
             left_out.add_unreachable("a shard is silent");
         }
-        let answer = PartialResult::Texts(names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>());
-        let said = left_out.to_warnings(Some(&answer), &counts).map_err(|status| status.code);
+        let said = left_out.to_warnings(names.is_empty(), &counts).map_err(|status| status.code);
         (said, counts.stats())
     }
 

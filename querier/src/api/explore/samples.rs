@@ -74,6 +74,8 @@ async fn check_request(
     reader: &QueryContext,
     request: SamplesRequest,
 ) -> Result<SamplesPlan, Status> {
+    let query_text = serde_json::to_string(&request)
+        .map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
     let SamplesRequest { query, columns, limit, cursor } = request;
     let columns = SampleColumns::from_names(columns.iter().map(String::as_str))
         .map_err(|error| invalid_argument(error.to_string()))?;
@@ -87,11 +89,9 @@ async fn check_request(
         None => u64::MAX,
     };
     let query_hash = query.as_ref().map(|query| hash_query(reader, query, &columns)).unwrap_or_default();
-    let query_text = query.as_ref().map(serde_json::to_string).transpose();
-    let query_text = query_text.map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
     let query = parse_query(executor, query, "query").await?;
     let metadata = StreamMetadata {
-        query: query_text.unwrap_or_default(),
+        query: query_text,
         unit: query.unit(),
         profile_type: query.profile_type.to_string(),
         ..StreamMetadata::default()

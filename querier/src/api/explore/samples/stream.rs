@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use athanor_arrow_format::{ArrowStreamError, SampleProfile, SampleValue, SampleWriter, StreamMetadata};
 use athanor_chassis::requests::result_budget::ResultReservation;
 use athanor_chassis::{Clock, ErrorCode, Status};
-use athanor_query::{PartialResult, ProfileQuery, QueryKind, SampleList, SamplesQuery};
+use athanor_query::{PartialResult, ProfilePosition, ProfileQuery, QueryKind, SampleList, SamplesQuery};
 use bytes::Bytes;
 
 use super::SamplesPlan;
@@ -125,7 +125,7 @@ impl SampleStream {
         let samples = SamplesQuery {
             stacks: self.plan.stacks.clone(),
             first,
-            max_rows: MAX_PAGE_ROWS.min(self.remaining_rows.saturating_add(self.pages.skipped_rows(first))),
+            max_rows: self.max_page_rows(first),
             spans: self.plan.has_spans(),
         };
         let what = QueryKind::Samples(samples);
@@ -139,6 +139,15 @@ impl SampleStream {
         match result? {
             PartialResult::Samples(list) => Ok(ReadPage { slice, list, reader: page_reader }),
             _ => Err(unexpected_result_type()),
+        }
+    }
+
+    /// Returns the maximum number of samples of a page. A filter of stacks counts after it, so it may leave few rows.
+    fn max_page_rows(&self, first: ProfilePosition) -> u64 {
+        if self.plan.stacks.is_empty() {
+            MAX_PAGE_ROWS.min(self.remaining_rows.saturating_add(self.pages.skipped_rows(first)))
+        } else {
+            MAX_PAGE_ROWS
         }
     }
 
@@ -165,7 +174,9 @@ impl SampleStream {
     }
 
     async fn finish(&mut self) -> Result<Option<Bytes>, Status> {
-        let Some(writer) = self.writer.take() else { return Ok(None) };
+        let Some(mut writer) = self.writer.take() else { return Ok(None) };
+        let warnings: Vec<String> = self.warnings.iter().cloned().collect();
+        writer.set_warnings(&warnings);
         let finished =
             self.executor.render_on_pool(&self.reader.fork_page(), move || writer.finish()).await?;
         Ok(Some(finished.map_err(|error| write_failure(&error))?))
@@ -204,5 +215,10 @@ fn write_list(
 }
 
 fn write_failure(error: &ArrowStreamError) -> Status {
-    Status::new(ErrorCode::Internal, format!("failed to write samples as arrow: {error}"))
+    let code = match error {
+        ArrowStreamError::StackTooLarge { .. } => ErrorCode::TooLarge,
+        ArrowStreamError::SumTooLarge => ErrorCode::Invalid,
+        _ => ErrorCode::Internal,
+    };
+    Status::new(code, format!("failed to write samples as arrow: {error}"))
 }
