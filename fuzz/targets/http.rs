@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use athanor_chassis::{ByteSize, Clock, ComputePool, ErrorCode, Status, Timestamp};
 use athanor_http_server::decoded_size::BodyPolicy;
+use athanor_http_server::unary::CallOutput;
 use athanor_http_server::{RequestBudget, tenant_header, unary};
 use athanor_proto::push::v1::PushRequest;
 use athanor_proto::querier::v1::SelectMergeStacktracesRequest;
@@ -87,7 +88,7 @@ where
     let echo = |_, message: M| async move {
         match refusal {
             Some(why) => Err(Status::new(ErrorCode::NotFound, why)),
-            None => Ok(message),
+            None => Ok(CallOutput::Message(message)),
         }
     };
     let (parts, body) =
