@@ -32,7 +32,12 @@ def read_samples(hours, columns):
     with urllib.request.urlopen(request, timeout=60) as response:
         for warning in response.headers.get_all("Athanor-Warnings") or []:
             print(f"partial result: {warning}", file=sys.stderr)
-        return pyarrow.ipc.open_stream(response).read_all()
+        samples = pyarrow.ipc.open_stream(response).read_all()
+    # Sources that failed later than the first row.
+    for warnings in samples["warnings"].unique().to_pylist():
+        if warnings:
+            print(f"partial result: {warnings}", file=sys.stderr)
+    return samples.select(columns)
 
 
 def map_values(column, function):

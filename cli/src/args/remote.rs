@@ -209,9 +209,9 @@ pub struct QuerySeriesArgs {
     /// Time between two points [default: a round time for about 60 points]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub step: Option<Duration>,
-    /// Maximum number of series, the largest first
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    pub limit: u32,
+    /// Maximum number of series, the largest first [default: 20, all with --out]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
     /// Aggregation of the profiles in one step [default: average for types that state a level, such as memory in
     /// use; sum for all others]
     #[arg(long, value_enum)]

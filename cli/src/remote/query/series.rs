@@ -22,6 +22,8 @@ use crate::table_output::{self, TableOutput};
 const SERIES_METHOD: &str = "querier.v1.QuerierService/SelectSeries";
 /// Number of points in the range if no step is given.
 const DEFAULT_POINTS: u64 = 60;
+/// Number of series that the terminal shows.
+const SHOWN_SERIES: u32 = 20;
 /// Round step sizes, in seconds.
 const STEP_CHOICES_SECONDS: [u64; 16] =
     [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200, 86_400];
@@ -60,7 +62,7 @@ pub(super) async fn run(args: &QuerySeriesArgs, output: &ConsoleOutput) -> Resul
         group_by: args.by.clone(),
         step: step.as_secs_f64(),
         aggregation: Some(aggregation.into()),
-        limit: Some(i64::from(args.limit)),
+        limit: args.limit.or_else(|| args.out.is_none().then_some(SHOWN_SERIES)).map(i64::from),
         ..SelectSeriesRequest::default()
     };
     if let Some(out) = &args.out {
