@@ -38,11 +38,10 @@ impl ElfFile {
             }
             let (offset, length) = self.segment_table();
             add(offset, length.min(MAX_SEGMENT_TABLE_BYTES))?;
-            if let Some(header) = self.eh_frame_header() {
-                add(header.offset, header.file_size.min(BLOCK_BYTES))?;
-            }
-            for code in self.code_segments().take(BLOCKS as usize) {
-                add(code.offset, code.file_size.min(BLOCK_BYTES))?;
+            // Headers may point behind the end of a damaged file.
+            let parts = self.eh_frame_header().into_iter().chain(self.code_segments().take(BLOCKS as usize));
+            for part in parts.filter(|part| part.offset < size) {
+                add(part.offset, part.file_size.min(BLOCK_BYTES))?;
             }
         }
         let digest = context.finish();

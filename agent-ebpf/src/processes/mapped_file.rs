@@ -189,7 +189,8 @@ impl MappedFileOpener {
             return Arc::clone(table);
         }
         let bytes = process.mounts().unwrap_or_default();
-        let table = Arc::new(ProcessMounts { table: MountTable::parse(&bytes), is_trusted });
+        let parse = if is_trusted { MountTable::parse } else { MountTable::parse_untrusted };
+        let table = Arc::new(ProcessMounts { table: parse(&bytes), is_trusted });
         if self.mount_tables.len() >= MAX_MOUNT_TABLES {
             self.mount_tables.clear();
         }
@@ -269,6 +270,8 @@ impl MappedFileOpener {
             Some(kind) => kind,
             // The agent itself was read from there.
             None if self.own_mounts.is_root_device(device) => FileSystemKind::Stacked,
+            // A privileged process mounted it, from a mount namespace that no table shows.
+            None if of_process.is_some() => FileSystemKind::Stacked,
             None => FileSystemKind::HiddenLayers,
         }
     }

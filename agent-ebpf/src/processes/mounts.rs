@@ -9,6 +9,8 @@ const MAX_MOUNTS: usize = 65_536;
 const MAX_LAYERS: usize = 512;
 /// Mounts in layers that lie on each other. overlayfs takes two.
 const MAX_LAYER_DEPTH: usize = 4;
+/// Maximum number of folders on the paths of all layers that are looked up for one table.
+const MAX_LAYER_STEPS: usize = 1 << 17;
 const LAYERED_FILE_SYSTEM: &[u8] = b"overlay";
 /// File systems that may wait for another machine or process.
 const REMOTE_FILE_SYSTEMS: [&[u8]; 24] = [
@@ -146,9 +148,25 @@ impl MountTable {
             table.by_id.insert(mount.id, entry);
             table.by_mount_point.insert(mount.mount_point, entry);
         }
+        let mut steps = MAX_LAYER_STEPS;
         for device in layers.keys() {
-            let kind = table.kind_of_layers(*device, &layers, MAX_LAYER_DEPTH);
+            let kind = table.kind_of_layers(*device, &layers, MAX_LAYER_DEPTH, &mut steps);
             table.layered.insert(*device, kind);
+        }
+        table
+    }
+
+    /// Parses the lines of a file that any user may have filled with mounts. Layers are not looked up.
+    pub fn parse_untrusted(bytes: &[u8]) -> Self {
+        let mut table = Self::default();
+        for mount in Mount::parse_all(bytes) {
+            let entry =
+                MountEntry { kind: FileSystemKind::from_name(&mount.file_system), device: mount.device };
+            if mount.file_system == LAYERED_FILE_SYSTEM {
+                table.layered.insert(mount.device, FileSystemKind::HiddenLayers);
+            }
+            table.by_id.insert(mount.id, entry);
+            table.by_mount_point.insert(mount.mount_point, entry);
         }
         table
     }
@@ -190,6 +208,7 @@ impl MountTable {
         device: DeviceNumber,
         layers: &HashMap<DeviceNumber, Vec<Vec<u8>>>,
         depth: usize,
+        steps: &mut usize,
     ) -> FileSystemKind {
         let folders = layers.get(&device).map(Vec::as_slice).unwrap_or_default();
         let mut worst = FileSystemKind::Stacked;
@@ -197,6 +216,10 @@ impl MountTable {
             worst = FileSystemKind::HiddenLayers;
         }
         for folder in folders.iter().take(if depth == 0 { 0 } else { MAX_LAYERS }) {
+            match steps.checked_sub(mount_points_of(folder).count()) {
+                Some(rest) => *steps = rest,
+                None => return FileSystemKind::HiddenLayers,
+            }
             let found = mount_points_of(folder).filter_map(|point| self.by_mount_point.get(point)).last();
             let kind = match found {
                 _ if self.crosses_unlayered_remote(folder) => FileSystemKind::Remote,
@@ -204,7 +227,7 @@ impl MountTable {
                 None => FileSystemKind::HiddenLayers,
                 Some(entry) if entry.device == device => FileSystemKind::HiddenLayers,
                 Some(entry) if layers.contains_key(&entry.device) => {
-                    self.kind_of_layers(entry.device, layers, depth - 1)
+                    self.kind_of_layers(entry.device, layers, depth - 1, steps)
                 }
                 Some(entry) => entry.kind,
             };

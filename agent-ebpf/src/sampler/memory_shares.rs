@@ -6,9 +6,9 @@ use crate::layout::{MappingValue, StackCount, StackKey};
 
 /// Parts that the memory is divided into. The shares together have all of them.
 const PARTS: u64 = 32;
-const ROW_PARTS: u64 = 7;
-const NAME_PARTS: u64 = 8;
-const WINDOW_FRAME_PARTS: u64 = 2;
+const ROW_PARTS: u64 = 6;
+const NAME_PARTS: u64 = 6;
+const WINDOW_FRAME_PARTS: u64 = 5;
 const WINDOW_NAME_PARTS: u64 = 2;
 const COUNT_PARTS: u64 = 2;
 const PREFIX_PARTS: u64 = 4;

@@ -44,12 +44,15 @@ impl Sampler {
     /// Handles waiting requests, and loads processes whose mappings changed.
     pub(super) fn handle_requests(&mut self) {
         let now = self.clock.monotonic();
-        let deadline = thread_time() + MAX_REQUEST_TIME;
+        let started = thread_time();
+        let deadline = started + MAX_REQUEST_TIME;
+        // The other half is for new processes and pages.
+        let reload_deadline = started + MAX_REQUEST_TIME / 2;
         for (pid, request) in std::mem::take(&mut self.changed) {
             if !self.loaded.has_process(pid) {
                 continue;
             }
-            if thread_time() < deadline {
+            if thread_time() < reload_deadline {
                 self.load_or_postpone(&request, now);
             } else {
                 self.changed.insert(pid, request);

@@ -256,7 +256,8 @@ fn layers_decide_whether_a_mount_is_read() {
     assert_eq!(kind(local, &host, inside, true), FileSystemKind::Stacked, "the agent is in a container");
     assert_eq!(kind(&remote_host, "", inside, false), FileSystemKind::Remote);
     assert_eq!(kind(local, &remote_host, inside, true), FileSystemKind::Remote);
-    assert_eq!(kind(local, local, inside, true), FileSystemKind::HiddenLayers);
+    assert_eq!(kind(local, local, inside, true), FileSystemKind::Stacked, "privileged processes mounted it");
+    assert_eq!(kind(local, local, inside, false), FileSystemKind::HiddenLayers);
     assert_eq!(kind(local, local, &host, true), FileSystemKind::Stacked);
     assert_eq!(kind(local, local, &remote_host, true), FileSystemKind::Remote);
     assert_eq!(kind(local, local, &host, false), FileSystemKind::HiddenLayers, "of another user namespace");
