@@ -141,17 +141,21 @@ impl Default for SampleColumns {
 }
 
 impl SampleColumns {
-    /// Returns the columns of these names, and the warnings: a result without them might look complete. No names mean
-    /// all columns.
+    /// Returns the columns of these names. No names mean all columns.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, UnknownColumnError> {
         let mut columns: Vec<SampleColumn> = names.into_iter().map(str::parse).collect::<Result<_, _>>()?;
-        if columns.is_empty() {
-            return Ok(SampleColumns::default());
-        }
-        columns.push(SampleColumn::Warnings);
         columns.sort_unstable();
         columns.dedup();
-        Ok(SampleColumns(columns))
+        Ok(if columns.is_empty() { SampleColumns::default() } else { SampleColumns(columns) })
+    }
+
+    /// Returns the columns and the warnings. Without them a partial result might look complete.
+    pub fn with_warnings(mut self) -> Self {
+        if !self.contains(SampleColumn::Warnings) {
+            // The last one in the order of the schema.
+            self.0.push(SampleColumn::Warnings);
+        }
+        self
     }
 
     /// Returns the columns.
@@ -228,8 +232,10 @@ mod tests {
     #[test]
     fn columns_are_those_of_the_names_in_order_of_the_schema() {
         let columns = SampleColumns::from_names(["value", "stack", "value"]).unwrap();
+        assert_eq!(columns.iter().collect::<Vec<_>>(), [SampleColumn::Stack, SampleColumn::Value]);
         let expected = [SampleColumn::Stack, SampleColumn::Value, SampleColumn::Warnings];
-        assert_eq!(columns.iter().collect::<Vec<_>>(), expected);
+        assert_eq!(columns.with_warnings().iter().collect::<Vec<_>>(), expected);
+        assert_eq!(SampleColumns::default().with_warnings(), SampleColumns::default());
         assert_eq!(SampleColumns::from_names([]).unwrap(), SampleColumns::default());
         let refused = SampleColumns::from_names(["stacks"]).unwrap_err().to_string();
         assert!(refused.contains("\"stacks\"") && refused.contains("cursor or warnings"), "{refused}");

@@ -78,7 +78,8 @@ async fn check_request(
         .map_err(|error| Status::new(ErrorCode::Internal, error.to_string()))?;
     let SamplesRequest { query, columns, limit, cursor } = request;
     let columns = SampleColumns::from_names(columns.iter().map(String::as_str))
-        .map_err(|error| invalid_argument(error.to_string()))?;
+        .map_err(|error| invalid_argument(error.to_string()))?
+        .with_warnings();
     let limit = match limit {
         Some(limit) if !(1..=MAX_LIMIT).contains(&limit) => {
             return Err(invalid_argument(format!(
