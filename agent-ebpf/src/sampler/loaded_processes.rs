@@ -74,6 +74,13 @@ impl LoadedProcesses {
         self.by_pid.get(&request.pid).filter(|loaded| loaded.request == *request)
     }
 
+    /// Returns the request by which a sample named the process, if it is loaded. Records of events do not contain the exec
+    /// id, so theirs is derived, and a wrong one would hide the process from samples.
+    pub(super) fn confirmed_request(&self, derived: ProcessRequest) -> ProcessRequest {
+        let loaded = self.by_pid.get(&derived.pid).map(|loaded| loaded.request);
+        loaded.filter(|request| request.start_nanos == derived.start_nanos).unwrap_or(derived)
+    }
+
     /// Returns whether something is loaded under a process id, also of an earlier process or program.
     pub(super) fn has_process(&self, pid: u32) -> bool {
         self.by_pid.contains_key(&pid)
@@ -268,6 +275,16 @@ mod tests {
         assert!(!processes.may_load(&request(1, 0), second * 51));
         assert!(processes.may_load(&request(1, 0), second * 52));
         assert!(processes.may_load(&request(1, 1), second * 2), "another program");
+    }
+
+    #[test]
+    fn changed_process_keeps_the_exec_id_of_its_samples() {
+        let mut processes = LoadedProcesses::default();
+        processes.insert(LoadedProcess::new(request(1, 3), Vec::new(), 0));
+        assert_eq!(processes.confirmed_request(request(1, 4)), request(1, 3));
+        assert_eq!(processes.confirmed_request(request(2, 4)), request(2, 4), "it is not loaded");
+        let later = ProcessRequest { start_nanos: 6, ..request(1, 0) };
+        assert_eq!(processes.confirmed_request(later), later, "another process with this id");
     }
 
     #[test]

@@ -37,7 +37,9 @@ impl Sampler {
         });
         self.events_lost += lost;
         let changed = self.processes.take_changed();
-        self.changed.extend(changed.into_iter().map(|request| (request.pid, request)));
+        for request in changed {
+            self.changed.insert(request.pid, self.loaded.confirmed_request(request));
+        }
         self.resync.note_losses(self.processes.loss_count(), &self.loaded);
     }
 
@@ -76,6 +78,7 @@ impl Sampler {
             }
             self.resync.forget(pid);
             let Some(request) = self.processes.loaded_request(pid) else { continue };
+            let request = self.loaded.confirmed_request(request);
             let started = thread_time();
             self.load_or_postpone(&request, now);
             self.processes_resynced += 1;
