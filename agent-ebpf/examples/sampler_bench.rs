@@ -31,7 +31,7 @@ const LARGE_PROGRAMS: [(&str, &str); 3] = [
     (
         "rustc",
         "while :; do echo 'pub fn sort(words: &mut Vec<String>) { words.sort() }' | \
-         rustc -O --crate-type lib -o /dev/null - || exit; sleep 1; done",
+         rustc -O --crate-type lib -o \"$SOURCE.rlib\" - || exit; sleep 1; done",
     ),
     ("java", "exec java \"$SOURCE\""),
 ];
