@@ -38,7 +38,7 @@ impl CostMeter {
         self.user_time += thread_time().saturating_sub(start.0);
     }
 
-    /// Adds time of work that was measured elsewhere.
+    /// Adds time of work that the caller measured.
     pub(super) fn add(&mut self, time: Duration) {
         self.user_time = self.user_time.saturating_add(time);
     }

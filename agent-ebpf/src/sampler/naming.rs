@@ -270,9 +270,9 @@ mod tests {
         for address in 0..100 {
             names.insert(FrameCode::Kernel(address), name(4096));
         }
-        let kept = names.by_code.len();
-        assert!((10..=16).contains(&kept), "{kept}");
-        assert_eq!(names.dropped, 100 - kept as u64);
+        let count = names.by_code.len();
+        assert!((10..=16).contains(&count), "{count}");
+        assert_eq!(names.dropped, 100 - count as u64);
         assert!(names.bytes <= MAX_BYTES);
     }
 

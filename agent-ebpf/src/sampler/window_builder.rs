@@ -213,10 +213,10 @@ mod tests {
         let count = StackCount { samples: 2, nanos: 20 };
         let window = WindowStacks::collect(4, (0..1000).map(|hash| (key(1, hash), count)), &mut pending);
         let has_frames = |stack: &&CountedStack| !stack.frames.is_empty();
-        let kept = window.stacks.iter().filter(has_frames).count();
-        assert!(kept >= 10, "{kept}");
+        let complete = window.stacks.iter().filter(has_frames).count();
+        assert!(complete >= 10, "{complete}");
         let dropped = window.stacks.iter().filter(|stack| stack.end == StackEnd::FramesDropped).count();
-        assert_eq!(kept + dropped, 1000);
+        assert_eq!(complete + dropped, 1000);
         assert_eq!(window.samples_without_frames.iter().sum::<u64>(), 2 * dropped as u64);
         pending.insert(&record(5, key(1, 0), 0), &frames);
         assert_eq!(pending.by_key.len(), 1, "the bound holds for waiting frames only");
