@@ -70,7 +70,7 @@ impl MillisRange {
             selector: "{}".to_owned(),
             start: self.start - number as i64,
             end: self.end,
-            stack_trace_selector: None,
+            ..Query::default()
         })
     }
 }

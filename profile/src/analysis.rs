@@ -5,12 +5,15 @@
 //! * `top_table`, `source_lines`: functions and source lines by weight.
 //! * `sandwich`: callers and callees of one function.
 //! * `diff`: difference of two trees, node by node.
+//! * `package_name`, `frame_origins`: package, file, line and binary of frames.
 //! * `value_divisor`: averages of gauges.
 //! * `compare`, `sampling_noise`: ranked changes, each tested against sampling noise.
 
 pub mod compare;
 pub mod diff;
+pub mod frame_origins;
 pub mod merge;
+pub mod package_name;
 pub mod prune;
 pub mod sampling_noise;
 pub mod sandwich;

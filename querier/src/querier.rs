@@ -9,9 +9,9 @@ use athanor_chassis::requests::result_budget::ResultBudget;
 use athanor_chassis::{Random, Status};
 use athanor_profile::call_tree::tree::Tree;
 use athanor_proto::athanor::v1::{
-    ChangesRequest, ChangesResponse, FunctionsRequest, FunctionsResponse, LinesRequest, LinesResponse,
-    ProfilesRequest, ProfilesResponse, SamplesRequest, SandwichRequest, SandwichResponse, SubtreeRequest,
-    SubtreeResponse,
+    ChangesRequest, ChangesResponse, FunctionsRequest, FunctionsResponse, GraphRequest, GraphResponse,
+    LinesRequest, LinesResponse, ProfilesRequest, ProfilesResponse, SamplesRequest, SandwichRequest,
+    SandwichResponse, SubtreeRequest, SubtreeResponse,
 };
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::{
@@ -280,6 +280,11 @@ impl Querier {
         request: SandwichRequest,
     ) -> Result<SandwichResponse, Status> {
         explore::sandwich(&self.executor, reader, request).await
+    }
+
+    /// Returns the call tree as columns.
+    pub async fn graph(&self, reader: &QueryContext, request: GraphRequest) -> Result<GraphResponse, Status> {
+        explore::graph(&self.executor, reader, request).await
     }
 
     /// Returns the tree below a node.

@@ -126,7 +126,7 @@ async fn totals(querier: &Querier, first: i64, last: i64) -> [Result<i64, Status
         selector: SELECTOR.to_owned(),
         start,
         end,
-        stack_trace_selector: None,
+        ..Query::default()
     };
     let table = FunctionsRequest { query: Some(query), ..FunctionsRequest::default() };
     let table = querier.functions(&for_table, table).await.map(|response| response.total);

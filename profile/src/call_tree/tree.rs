@@ -6,6 +6,9 @@
 
 mod builder;
 mod codec;
+mod frame_names;
+mod graph_columns;
+mod inverted;
 mod shape;
 mod subtree;
 #[cfg(test)]
@@ -19,7 +22,9 @@ use crate::data_model::symbols::NO_ENTRY;
 
 pub use builder::TreeBuilder;
 pub(crate) use builder::TreeDraft;
-use builder::UnnamedFrameMode;
+pub use frame_names::FrameGrouping;
+pub(crate) use frame_names::FrameNames;
+pub use graph_columns::GraphColumns;
 pub use shape::TreeShape;
 pub use truncate::min_shown_weight;
 
@@ -96,18 +101,19 @@ impl Tree {
     /// Returns the tree of totals by stack id. Stacks without a total are skipped. Frames without symbols
     /// have the name of their binary, and consecutive ones of one binary are one node.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Tree {
-        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Binaries)
+        Tree::with_frames(dictionary, totals, FrameGrouping::Function)
     }
 
     /// Returns a tree like [`from_totals`](Self::from_totals), with a node for each address without symbols.
     pub fn with_addresses(dictionary: &Dictionary, totals: &[i64]) -> Tree {
-        Tree::with_unnamed(dictionary, totals, UnnamedFrameMode::Addresses)
+        Tree::with_frames(dictionary, totals, FrameGrouping::Address)
     }
 
-    fn with_unnamed(dictionary: &Dictionary, totals: &[i64], unnamed: UnnamedFrameMode) -> Tree {
+    /// Returns the tree of totals by stack id with these frames.
+    pub fn with_frames(dictionary: &Dictionary, totals: &[i64], grouping: FrameGrouping) -> Tree {
         let mut drafts = TreeDraft::default();
         let has_total = |stack: usize| totals.get(stack).is_some_and(|&total| total != 0);
-        let places = builder::stack_nodes(dictionary, unnamed, &mut drafts, has_total);
+        let places = builder::stack_nodes(dictionary, grouping, &mut drafts, has_total);
         places.iter().zip(totals).for_each(|(&place, &total)| drafts.add(place, total));
         drafts.finish()
     }

@@ -379,7 +379,7 @@ impl SymbolTable {
         if name.is_empty() { UNKNOWN_BINARY_NAME.to_owned() } else { name }
     }
     /// Returns the name of a mapping's binary, empty if it is not known.
-    fn known_binary(&self, mapping: u32) -> String {
+    pub(crate) fn known_binary(&self, mapping: u32) -> String {
         let Some(mapping) = self.mappings.entries.get(mapping as usize) else { return String::new() };
         binary_name(self.strings.get(mapping.filename), self.strings.get(mapping.build_id))
     }

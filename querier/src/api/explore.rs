@@ -15,7 +15,9 @@ use crate::validate::invalid_argument;
 mod averages;
 mod changes;
 mod functions;
+mod graph;
 mod lines;
+mod period;
 mod profiles;
 mod samples;
 mod trees;
@@ -23,6 +25,7 @@ mod wire;
 
 pub(crate) use changes::changes;
 pub(crate) use functions::functions;
+pub(crate) use graph::graph;
 pub(crate) use lines::lines;
 pub(crate) use profiles::profiles;
 pub use samples::SampleStream;

@@ -94,7 +94,7 @@ async fn names_of(
     let shown = reader.clone();
     let names = move || names.into_iter().filter(|name| shown.shows_label(name)).collect();
     let names = executor.render_on_pool(reader, names).await?;
-    Ok(LabelNamesResponse { names, warnings: reader.warnings() })
+    Ok(LabelNamesResponse { names, warnings: reader.warnings(), ..LabelNamesResponse::default() })
 }
 
 pub(crate) async fn label_values(

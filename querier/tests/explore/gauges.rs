@@ -70,7 +70,7 @@ fn query_of(profile_type: &str, from: i64, to: i64) -> Option<Query> {
         selector: "{}".to_owned(),
         start: from * 1_000,
         end: to * 1_000,
-        stack_trace_selector: None,
+        ..Query::default()
     })
 }
 

@@ -68,7 +68,9 @@ proptest! {
         let (mut found, mut pages, mut of_groups) = (Vec::new(), 0, BTreeMap::new());
         loop {
             let page = Some(Page { offset: pages * limit, limit });
-            let request = FunctionsRequest { query: query(from, to), group_by: group_by.clone(), order, page };
+            let request = FunctionsRequest {
+                query: query(from, to), group_by: group_by.clone(), order, page, ..Default::default()
+            };
             let answer = ask(querier.functions(&both(), request)).unwrap();
             for row in &answer.rows {
                 for part in &row.groups {

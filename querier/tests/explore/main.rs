@@ -13,7 +13,9 @@ use athanor_querier::{
 use athanor_query::ProfileQuery;
 use proptest::prelude::*;
 
+mod filter;
 mod gauges;
+mod graph;
 mod laws;
 mod newer;
 mod samples;
@@ -117,7 +119,7 @@ fn query(from: i64, to: i64) -> Option<Query> {
         selector: "{}".to_owned(),
         start: from * 1_000,
         end: to * 1_000,
-        stack_trace_selector: None,
+        ..Query::default()
     })
 }
 

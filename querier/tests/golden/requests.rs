@@ -88,7 +88,7 @@ impl Fields<'_> {
     }
     pub fn names(&self) -> Field<LabelNamesRequest> {
         let (start, end) = (self.time("start")?, self.time("end")?);
-        Ok(LabelNamesRequest { matchers: self.texts(&["matchers"]), start, end })
+        Ok(LabelNamesRequest { matchers: self.texts(&["matchers"]), start, end, ..Default::default() })
     }
     pub fn values(&self) -> Field<LabelValuesRequest> {
         let (start, end) = (self.time("start")?, self.time("end")?);

@@ -28,7 +28,7 @@ pub(super) async fn run(args: QueryFunctionsArgs, output: &ConsoleOutput) -> Res
         selector: select.selector.to_string(),
         start: range.start,
         end: range.end,
-        stack_trace_selector: None,
+        ..Query::default()
     };
     let mut request = FunctionsRequest { query: Some(query), group_by: by, ..FunctionsRequest::default() };
     let mut offset = Some(0u32);

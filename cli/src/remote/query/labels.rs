@@ -50,7 +50,8 @@ async fn names(
     range: MillisTimeRange,
 ) -> Result<Vec<String>, Status> {
     let MillisTimeRange { start, end } = range;
-    let request = LabelNamesRequest { matchers: matchers(selector), start, end };
+    let request =
+        LabelNamesRequest { matchers: matchers(selector), start, end, ..LabelNamesRequest::default() };
     let answer: LabelNamesResponse = client.request("querier.v1.QuerierService/LabelNames", &request).await?;
     let mut names = answer.names;
     names.sort_unstable();

@@ -118,7 +118,7 @@ async fn fetch_divisor(
         selector: selector.to_string(),
         start: range.start,
         end: range.end,
-        stack_trace_selector: None,
+        ..Query::default()
     };
     let page = Some(Page { offset: 0, limit: 1 });
     let request = FunctionsRequest { query: Some(query), page, ..FunctionsRequest::default() };

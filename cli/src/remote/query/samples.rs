@@ -42,7 +42,7 @@ pub(super) async fn run(args: QuerySamplesArgs, output: &ConsoleOutput) -> Resul
         selector: select.selector.to_string(),
         start: range.start,
         end: range.end,
-        stack_trace_selector: None,
+        ..Query::default()
     };
     let request =
         SamplesRequest { query: Some(query), columns, limit: Some(rows_per_request), cursor: String::new() };

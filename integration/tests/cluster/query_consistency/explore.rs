@@ -154,7 +154,8 @@ fn weight(weights: Option<Weights>) -> Weight {
 async fn of_groups_asked(asker: &Asker, query: &Query) -> BTreeMap<(String, String), Weight> {
     let group_by = vec!["pod".to_owned()];
     let order = FunctionOrder::Name as i32;
-    let request = FunctionsRequest { query: Some(query.clone()), group_by, order, page: ALL };
+    let request =
+        FunctionsRequest { query: Some(query.clone()), group_by, order, page: ALL, ..Default::default() };
     let answer = whole!(asker, functions, request);
     let pod = |group: u32| answer.groups[group as usize].labels[0].value.clone();
     let rows = answer.rows.iter().flat_map(|row| row.groups.iter().map(move |of| (row, of)));

@@ -101,7 +101,7 @@ async fn names(asker: &Asker) -> Answers {
     answers.insert("ProfileTypes", listed(types.into_iter().map(|of| of.id).collect()));
     for (question, matchers) in [("LabelNames", vec![]), ("LabelNames of services", vec![MATCHER.to_owned()])]
     {
-        let request = LabelNamesRequest { matchers, start, end };
+        let request = LabelNamesRequest { matchers, start, end, ..Default::default() };
         answers.insert(question, listed(whole!(asker, label_names, request).names));
     }
     let all = [

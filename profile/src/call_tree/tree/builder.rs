@@ -1,12 +1,12 @@
 //! Builder of trees, node by node in any order.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::frame_names::{FrameGrouping, FrameNames};
 use super::shape::finish_tree;
 use super::{Tree, TreeNode, TreeShape, root};
 use crate::data_model::model::Dictionary;
-use crate::data_model::symbols::{NO_ENTRY, StringTable, SymbolTable};
+use crate::data_model::symbols::{NO_ENTRY, StringTable};
 use crate::encoding::hash::PrehashedMap;
 
 /// Node before its final position is known.
@@ -45,12 +45,7 @@ impl TreeDraft {
         self.names.intern(name)
     }
     pub(crate) fn child(&mut self, parent: u32, name: u32, other: bool) -> u32 {
-        // No tree has 2^31 nodes.
-        let key = u64::from(parent) << 33 | u64::from(other) << 32 | u64::from(name);
-        *self.children.entry(key).or_insert_with(|| {
-            self.nodes.push(DraftNode { parent, name, other, self_value: 0 });
-            self.nodes.len() as u32 - 1
-        })
+        child_node(&mut self.children, &mut self.nodes, parent, name, other)
     }
     pub(crate) fn add(&mut self, node: u32, value: i64) {
         let self_value = &mut self.nodes[node as usize].self_value;
@@ -136,6 +131,22 @@ impl TreeDraft {
     }
 }
 
+/// Returns the callee of a node with a name, added if new.
+fn child_node(
+    children: &mut PrehashedMap<u64, u32>,
+    nodes: &mut Vec<DraftNode>,
+    parent: u32,
+    name: u32,
+    other: bool,
+) -> u32 {
+    // No tree has 2^31 nodes.
+    let key = u64::from(parent) << 33 | u64::from(other) << 32 | u64::from(name);
+    *children.entry(key).or_insert_with(|| {
+        nodes.push(DraftNode { parent, name, other, self_value: 0 });
+        nodes.len() as u32 - 1
+    })
+}
+
 /// Builder of a tree from frames, for callers without a [`Dictionary`].
 #[derive(Default)]
 pub struct TreeBuilder(TreeDraft);
@@ -174,53 +185,10 @@ impl TreeBuilder {
     }
 }
 
-/// Naming of locations without symbols in trees.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum UnnamedFrameMode {
-    /// Name of the binary. Consecutive frames of one binary are one node.
-    Binaries,
-    /// Name of binary and address, with a node for each address.
-    Addresses,
-}
-
-/// Names of a location's functions, outermost first, as ids of a draft's name table.
-struct LocationNames<'a> {
-    symbols: &'a SymbolTable,
-    unnamed: UnnamedFrameMode,
-    of_string: Vec<u32>,
-    of_location: HashMap<u32, u32>,
-}
-
-impl LocationNames<'_> {
-    /// Returns the name of a location without symbols, or `None` if it has some.
-    fn unnamed(&mut self, drafts: &mut TreeDraft, location: u32) -> Option<u32> {
-        if !self.symbols.lines(location).is_empty() {
-            return None;
-        }
-        let name = || match self.unnamed {
-            UnnamedFrameMode::Binaries => self.symbols.binary_name(location),
-            UnnamedFrameMode::Addresses => self.symbols.address_name(location),
-        };
-        Some(*self.of_location.entry(location).or_insert_with(|| drafts.names.intern(&name())))
-    }
-
-    fn push_down(&mut self, drafts: &mut TreeDraft, mut parent: u32, location: u32) -> u32 {
-        for line in self.symbols.lines(location).iter().rev() {
-            let string = self.symbols.functions()[line.function as usize].name;
-            let name = &mut self.of_string[string as usize];
-            if *name == NO_ENTRY {
-                *name = drafts.names.intern(self.symbols.strings.get(string));
-            }
-            parent = drafts.child(parent, *name, false);
-        }
-        parent
-    }
-}
-
 /// Adds the nodes of a dictionary's wanted stacks, and returns the node of each stack.
 pub(super) fn stack_nodes(
     dictionary: &Dictionary,
-    unnamed: UnnamedFrameMode,
+    grouping: FrameGrouping,
     drafts: &mut TreeDraft,
     is_wanted: impl Fn(usize) -> bool,
 ) -> Vec<u32> {
@@ -235,22 +203,21 @@ pub(super) fn stack_nodes(
             live[node.parent as usize] |= live[at];
         }
     }
-    let symbols = &dictionary.symbols;
-    let of_string = vec![NO_ENTRY; symbols.strings.len()];
-    let mut names = LocationNames { symbols, unnamed, of_string, of_location: HashMap::new() };
+    let mut names = FrameNames::new(&dictionary.symbols, grouping);
     let mut places = vec![0u32; path.len()];
-    // Name of each node without symbols.
-    let mut binaries = vec![NO_ENTRY; path.len()];
+    // Name of each node's innermost frame, if it is one frame with callees of the same name.
+    let mut joins = vec![NO_ENTRY; path.len()];
     for (at, node) in path.iter().enumerate().filter(|(at, _)| live[*at]) {
-        let parent = if node.parent == NO_ENTRY { 0 } else { places[node.parent as usize] };
-        let Some(name) = names.unnamed(drafts, node.location) else {
-            places[at] = names.push_down(drafts, parent, node.location);
-            continue;
-        };
-        binaries[at] = name;
-        let of_parent = binaries.get(node.parent as usize).copied().unwrap_or(NO_ENTRY);
-        let is_one_node = unnamed == UnnamedFrameMode::Binaries && of_parent == name;
-        places[at] = if is_one_node { parent } else { drafts.child(parent, name, false) };
+        let mut place = if node.parent == NO_ENTRY { 0 } else { places[node.parent as usize] };
+        let mut joined = joins.get(node.parent as usize).copied().unwrap_or(NO_ENTRY);
+        for frame in names.frames_of(&mut drafts.names, node.location) {
+            if !frame.joins_caller || joined != frame.name {
+                place = child_node(&mut drafts.children, &mut drafts.nodes, place, frame.name, false);
+            }
+            joined = if frame.joins_caller { frame.name } else { NO_ENTRY };
+        }
+        places[at] = place;
+        joins[at] = joined;
     }
     leaves.into_iter().map(|leaf| places.get(leaf as usize).copied().unwrap_or(0)).collect()
 }
@@ -259,7 +226,7 @@ impl TreeShape {
     /// Returns the shape for all stacks of a dictionary.
     pub fn from_dictionary(dictionary: &Dictionary) -> Self {
         let mut drafts = TreeDraft::default();
-        let places = stack_nodes(dictionary, UnnamedFrameMode::Binaries, &mut drafts, |_| true);
+        let places = stack_nodes(dictionary, FrameGrouping::Function, &mut drafts, |_| true);
         drafts.shape(&places)
     }
 }

@@ -5,17 +5,21 @@ use std::collections::BTreeMap;
 
 use athanor_chassis::Status;
 use athanor_profile::Labels;
+use athanor_profile::analysis::frame_origins::{FrameOrigin, FrameOrigins};
 use athanor_profile::analysis::top_table::{FunctionWeights, function_weights};
-use athanor_profile::call_tree::tree::Tree;
-use athanor_query::{GroupedTreesQuery, PartialResult, ProfileQuery, QueryKind};
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree};
+use athanor_query::{GroupedTreesQuery, MergedProfile, PartialResult, ProfileQuery, QueryKind};
 
 use super::ExploreQuery;
 use crate::QueryContext;
+use crate::api::merge::merged_stacks;
 use crate::execute::executor::QueryExecutor;
 use crate::execute::fan_out::unexpected_result_type;
 use crate::execute::run_query::run_query;
 use crate::validate;
+use filter::FunctionMatcher;
 
+mod filter;
 mod wire;
 
 pub(crate) use wire::functions;
@@ -29,17 +33,55 @@ enum FunctionSortOrder {
     SelfValue,
     Total,
     Name,
+    File,
+    Binary,
 }
 
 /// Function with its weight in all groups together and in each.
 struct FunctionEntry<'t> {
     name: &'t str,
+    origin: FrameOrigin<'t>,
     weights: FunctionWeights,
     of_groups: Vec<(u32, FunctionWeights)>,
 }
 
+/// Data of a table.
+struct FunctionTrees {
+    /// Stacks with all details, from which functions get their origins.
+    merged: MergedProfile,
+    /// Trees of all groups.
+    trees: BTreeMap<Labels, Tree>,
+}
+
+/// Loads the data of a table. Without groups, the stacks with their details suffice.
+async fn load_functions(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: &ExploreQuery,
+    group_by: &[String],
+) -> Result<FunctionTrees, Status> {
+    let merged = merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone());
+    if !group_by.is_empty() {
+        let trees = grouped_trees(executor, reader, asked.clone(), group_by.to_vec());
+        let (merged, trees) = futures::try_join!(merged, trees)?;
+        return Ok(FunctionTrees { merged, trees });
+    }
+    let merged = merged.await?;
+    let build = move || {
+        let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
+        FunctionTrees { merged, trees: BTreeMap::from([(Labels::default(), tree)]) }
+    };
+    executor.render_on_pool(reader, build).await
+}
+
+impl FunctionTrees {
+    fn origins(&self) -> FrameOrigins<'_> {
+        FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, FrameGrouping::Function)
+    }
+}
+
 /// Returns the trees of all groups.
-async fn grouped_trees(
+pub(super) async fn grouped_trees(
     executor: &QueryExecutor,
     reader: &QueryContext,
     asked: ExploreQuery,
@@ -54,10 +96,12 @@ async fn grouped_trees(
     }
 }
 
-/// Returns the sorted functions of all groups. A function's values are the sums over its groups, since no
+/// Returns the matching functions of all groups, sorted. A function's values are the sums over its groups, since no
 /// stack is in two. The query checked that the values of all groups add up.
 fn rank_functions<'t>(
     trees: impl Iterator<Item = &'t Tree>,
+    matcher: &FunctionMatcher,
+    origins: &'t FrameOrigins<'t>,
     order: FunctionSortOrder,
 ) -> Vec<FunctionEntry<'t>> {
     let mut functions: BTreeMap<&str, Vec<(u32, FunctionWeights)>> = BTreeMap::new();
@@ -72,10 +116,14 @@ fn rank_functions<'t>(
             cum: sum.cum + weights.cum,
         })
     };
-    let mut functions: Vec<FunctionEntry<'t>> = functions
-        .into_iter()
-        .map(|(name, of_groups)| FunctionEntry { name, weights: sum(&of_groups), of_groups })
-        .collect();
+    let matching = functions.into_iter().filter(|(name, _)| matcher.matches(name));
+    let entry = |(name, of_groups): (&'t str, Vec<(u32, FunctionWeights)>)| FunctionEntry {
+        name,
+        origin: origins.get(name),
+        weights: sum(&of_groups),
+        of_groups,
+    };
+    let mut functions: Vec<FunctionEntry<'t>> = matching.map(entry).collect();
     let self_value = |of: &FunctionEntry<'_>| of.weights.flat.unsigned_abs();
     let total = |of: &FunctionEntry<'_>| of.weights.cum.unsigned_abs();
     // The map iterates in order of names.
@@ -83,6 +131,30 @@ fn rank_functions<'t>(
         FunctionSortOrder::Name => {}
         FunctionSortOrder::SelfValue => functions.sort_by_key(|one| Reverse((self_value(one), total(one)))),
         FunctionSortOrder::Total => functions.sort_by_key(|one| Reverse((total(one), self_value(one)))),
+        FunctionSortOrder::File => functions.sort_by_key(|one| (one.origin.file, Reverse(self_value(one)))),
+        FunctionSortOrder::Binary => {
+            functions.sort_by_key(|one| (one.origin.binary, Reverse(self_value(one))));
+        }
     }
     functions
+}
+
+/// Returns the weights of all matching functions together. A stack counts once.
+fn matched_weights<'t>(trees: impl Iterator<Item = &'t Tree>, matcher: &FunctionMatcher) -> FunctionWeights {
+    let mut sum = FunctionWeights::default();
+    for tree in trees {
+        let matching: Vec<bool> = tree.names().iter().map(|name| matcher.matches(name)).collect();
+        let mut is_inside: Vec<bool> = Vec::with_capacity(tree.nodes().len());
+        for (at, node) in tree.nodes().iter().enumerate() {
+            let below = is_inside.get(node.parent as usize).copied().unwrap_or(false);
+            let matches = at > 0 && matching[node.name as usize];
+            // No wrap, since the magnitude of all trees together fits.
+            if matches {
+                sum.flat += node.self_value;
+                sum.cum += if below { 0 } else { node.total };
+            }
+            is_inside.push(below || matches);
+        }
+    }
+    sum
 }

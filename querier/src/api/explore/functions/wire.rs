@@ -11,8 +11,12 @@ use athanor_proto::athanor::v1::{
 };
 
 use super::super::averages::{group_divisors, value_divisor};
+use super::super::period::sampling_period;
 use super::super::wire::{parse_page, parse_query, resolution_text, visible_labels};
-use super::{FunctionEntry, FunctionSortOrder, FunctionWeights, grouped_trees, rank_functions};
+use super::filter::FunctionMatcher;
+use super::{
+    FunctionEntry, FunctionSortOrder, FunctionWeights, load_functions, matched_weights, rank_functions,
+};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
 use crate::execute::executor::QueryExecutor;
@@ -40,29 +44,36 @@ async fn functions_of(
     let asked = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
     validate::check_labels(&request.group_by)?;
-    let order = match FunctionOrder::try_from(request.order).unwrap_or_default() {
-        FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
-        FunctionOrder::Total => FunctionSortOrder::Total,
-        FunctionOrder::Name => FunctionSortOrder::Name,
-    };
+    let order = sort_order(request.order);
+    let reverse = request.reverse;
+    let filter = request.filter;
+    let matcher = executor.parse_on_pool(|| FunctionMatcher::parse(filter)).await??;
     let unit = asked.unit();
     let is_grouped = !request.group_by.is_empty();
     let group_by = request.group_by;
-    let (divisor, of_groups, trees) = futures::try_join!(
+    let (divisor, of_groups, period, loaded) = futures::try_join!(
         value_divisor(executor, reader, &asked),
         group_divisors(executor, reader, &asked, &group_by),
-        grouped_trees(executor, reader, asked.clone(), group_by.clone()),
+        sampling_period(executor, reader, &asked),
+        load_functions(executor, reader, &asked, &group_by),
     )?;
-    let divisors = FunctionDivisors::new(divisor, &of_groups, &trees);
+    let divisors = FunctionDivisors::new(divisor, &of_groups, &loaded.trees);
     let job_executor = executor.clone();
     let held = reader.clone();
     executor
         .render_on_pool(reader, move || {
-            let functions = rank_functions(trees.values(), order);
+            let trees = &loaded.trees;
+            let origins = loaded.origins();
+            let mut functions = rank_functions(trees.values(), &matcher, &origins, order);
+            if reverse {
+                functions.reverse();
+            }
+            let matched = divisors.of_all.divide_weights(matched_weights(trees.values(), &matcher));
             let count = functions.len() as u64;
             let shown: Vec<FunctionEntry<'_>> = page.page_rows(functions).collect();
             let of_row = |row: &FunctionEntry<'_>| {
-                FUNCTION_ROW_BYTES + row.name.len() + row.of_groups.len() * GROUP_PART_BYTES
+                let texts = row.name.len() + row.origin.file.len() + row.origin.binary.len();
+                FUNCTION_ROW_BYTES + texts + row.of_groups.len() * GROUP_PART_BYTES
             };
             let group_bytes: usize =
                 trees.keys().map(|labels| FUNCTION_ROW_BYTES + 2 * labels.text_bytes()).sum();
@@ -86,9 +97,23 @@ async fn functions_of(
                 warnings: held.warnings(),
                 averaged_profiles: divisors.of_all.averaged_profiles(),
                 resolution: resolution_text(&held),
+                period,
+                matched_self: matched.flat,
+                matched_total: matched.cum,
             })
         })
         .await?
+}
+
+/// Returns the order of rows. An unknown number is the default.
+fn sort_order(order: i32) -> FunctionSortOrder {
+    match FunctionOrder::try_from(order).unwrap_or_default() {
+        FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
+        FunctionOrder::Total => FunctionSortOrder::Total,
+        FunctionOrder::Name => FunctionSortOrder::Name,
+        FunctionOrder::File => FunctionSortOrder::File,
+        FunctionOrder::Binary => FunctionSortOrder::Binary,
+    }
 }
 
 /// Divisors of the values of a table.
@@ -121,5 +146,7 @@ fn row(function: &FunctionEntry<'_>, is_grouped: bool, divisors: &FunctionDiviso
         self_: weights.flat,
         total: weights.cum,
         groups: of_groups.map(of_group).collect(),
+        file: function.origin.file.to_owned(),
+        binary: function.origin.binary.to_owned(),
     }
 }

@@ -1,0 +1,151 @@
+//! Call tree as columns, for a client that draws it.
+
+use std::collections::BTreeMap;
+
+use athanor_chassis::Status;
+use athanor_profile::Labels;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder};
+use athanor_query::{CallSite, MergedProfile};
+
+use super::ExploreQuery;
+use super::functions::grouped_trees;
+use crate::QueryContext;
+use crate::api::merge::merged_stacks;
+use crate::execute::executor::QueryExecutor;
+use crate::validate::{NodeLimit, invalid_argument};
+
+mod wire;
+
+pub(crate) use wire::graph;
+
+/// Default number of nodes of a graph.
+const DEFAULT_GRAPH_NODES: i64 = 65_536;
+/// Maximum number of frames that an inversion visits.
+const MAX_INVERTED_FRAMES: usize = 8_000_000;
+/// Memory of a frame while a tree is inverted.
+const INVERTED_FRAME_BYTES: usize = 48;
+/// First level of profiles without the grouping label.
+const NO_LABEL_VALUE: &str = "(none)";
+
+/// Validated form of a graph.
+struct GraphShape {
+    path: CallSite,
+    skip: usize,
+    nodes: NodeLimit,
+    inverted: bool,
+    grouping: FrameGrouping,
+    /// Label whose values are the first level. Empty if there is none.
+    label: String,
+}
+
+/// Stacks of a graph, before they become a tree.
+struct GraphStacks {
+    /// Stacks with all details, from which names get their origins.
+    merged: MergedProfile,
+    /// Trees by the values of the grouping label. None without such a label.
+    by_label: Option<BTreeMap<Labels, Tree>>,
+}
+
+/// Columns of a graph, and facts about the tree before truncation.
+struct DrawnGraph {
+    columns: GraphColumns,
+    total: i64,
+    full_nodes: u64,
+    root_callees: u64,
+}
+
+/// Loads the stacks of a graph.
+async fn load_stacks(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    asked: &ExploreQuery,
+    label: &str,
+) -> Result<GraphStacks, Status> {
+    let merged = merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone());
+    if label.is_empty() {
+        return Ok(GraphStacks { merged: merged.await?, by_label: None });
+    }
+    let trees = grouped_trees(executor, reader, asked.clone(), vec![label.to_owned()]);
+    let (merged, trees) = futures::try_join!(merged, trees)?;
+    Ok(GraphStacks { merged, by_label: Some(trees) })
+}
+
+impl GraphStacks {
+    /// Returns the whole tree, before a path selects a part of it.
+    fn whole_tree(
+        &self,
+        executor: &QueryExecutor,
+        reader: &QueryContext,
+        shape: &GraphShape,
+    ) -> Result<Tree, Status> {
+        let invert = |tree: Tree| match shape.inverted {
+            true => inverted(executor, reader, &tree),
+            false => Ok(tree),
+        };
+        let Some(by_label) = &self.by_label else {
+            let MergedProfile { dictionary, totals, .. } = &self.merged;
+            return invert(Tree::with_frames(dictionary, totals, shape.grouping));
+        };
+        let mut whole = TreeBuilder::default();
+        for (labels, tree) in by_label {
+            let value = labels.get(&shape.label).filter(|value| !value.is_empty());
+            add_below(&mut whole, value.unwrap_or(NO_LABEL_VALUE), &invert(tree.clone())?);
+        }
+        Ok(whole.finish())
+    }
+
+    fn draw(
+        &self,
+        executor: &QueryExecutor,
+        reader: &QueryContext,
+        shape: &GraphShape,
+    ) -> Result<DrawnGraph, Status> {
+        let whole = self.whole_tree(executor, reader, shape)?;
+        let total = whole.total();
+        let Some(node) = whole.find(&shape.path) else {
+            let columns = GraphColumns::from_tree(&Tree::default());
+            return Ok(DrawnGraph { columns, total, full_nodes: 0, root_callees: 0 });
+        };
+        let root_callees = u64::from(whole.nodes()[node as usize].child_count);
+        let mut branch = match (node, shape.skip) {
+            (0, 0) => whole,
+            _ => whole.subtree(node, shape.skip),
+        };
+        let full_nodes = branch.nodes().len() as u64;
+        shape.nodes.truncate(&mut branch);
+        Ok(DrawnGraph { columns: GraphColumns::from_tree(&branch), total, full_nodes, root_callees })
+    }
+
+    /// Returns the origins of all frames.
+    fn origins(&self, grouping: FrameGrouping) -> FrameOrigins<'_> {
+        FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, grouping)
+    }
+}
+
+fn inverted(executor: &QueryExecutor, reader: &QueryContext, tree: &Tree) -> Result<Tree, Status> {
+    let frames = tree.count_inverted_frames();
+    if frames > MAX_INVERTED_FRAMES {
+        return Err(invalid_argument(format!(
+            "inverted graph has {frames} frames, the limit is {MAX_INVERTED_FRAMES}; narrow the time range or \
+             the selector, or focus on a function"
+        )));
+    }
+    executor.reserve_memory(reader, frames * INVERTED_FRAME_BYTES)?;
+    Ok(tree.inverted())
+}
+
+/// Adds a tree below a child of the root.
+fn add_below(whole: &mut TreeBuilder, value: &str, tree: &Tree) {
+    let names: Vec<u32> = tree.names().iter().map(|name| whole.name(name)).collect();
+    let value = whole.name(value);
+    let mut places: Vec<u32> = Vec::with_capacity(tree.nodes().len());
+    for node in tree.nodes() {
+        let place = match places.get(node.parent as usize) {
+            Some(&caller) => whole.child(caller, names[node.name as usize]),
+            None => whole.child(TreeBuilder::ROOT_NODE, value),
+        };
+        whole.add(place, node.self_value);
+        places.push(place);
+    }
+}

@@ -1,0 +1,153 @@
+//! Graph on the wire.
+
+use std::collections::HashMap;
+
+use athanor_chassis::Status;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns};
+use athanor_proto::athanor::v1::{GraphGroupBy, GraphRequest, GraphResponse};
+
+use super::super::averages::value_divisor;
+use super::super::period::sampling_period;
+use super::super::wire::{parse_query, resolution_text};
+use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, load_stacks};
+use crate::QueryContext;
+use crate::context::result_cache::cached_query::run_cached;
+use crate::execute::executor::QueryExecutor;
+use crate::validate::{self, invalid_argument};
+
+/// Memory of a node in all columns.
+const COLUMN_ENTRY_BYTES: usize = 24;
+/// Memory of a name and its origin beside their texts.
+const NAME_ENTRY_BYTES: usize = 128;
+
+pub(crate) async fn graph(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: GraphRequest,
+) -> Result<GraphResponse, Status> {
+    run_cached(executor, reader, "Graph", request, |request| compute_graph(executor, reader, request)).await
+}
+
+async fn compute_graph(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: GraphRequest,
+) -> Result<GraphResponse, Status> {
+    let asked = parse_query(executor, request.query.clone(), "query").await?;
+    let shape = parse_shape(executor, reader, request, asked.stacks.addresses)?;
+    let unit = asked.unit();
+    let (divisor, period, stacks) = futures::try_join!(
+        value_divisor(executor, reader, &asked),
+        sampling_period(executor, reader, &asked),
+        load_stacks(executor, reader, &asked, &shape.label),
+    )?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
+            let drawn = stacks.draw(&job_executor, &held, &shape)?;
+            let DrawnGraph { columns, total, full_nodes, root_callees } = drawn;
+            let texts: usize = columns.names.iter().map(|name| name.len()).sum();
+            let entries = columns.callees.len() * COLUMN_ENTRY_BYTES;
+            let names = columns.names.len() * NAME_ENTRY_BYTES;
+            job_executor.reserve_memory(&held, entries + names + 2 * texts)?;
+            let response = GraphResponse {
+                total,
+                unit,
+                period,
+                profiles: stacks.merged.profiles,
+                full_nodes,
+                root_callees,
+                warnings: held.warnings(),
+                averaged_profiles: divisor.averaged_profiles(),
+                resolution: resolution_text(&held),
+                ..GraphResponse::default()
+            };
+            Ok(with_columns(response, columns, &stacks.origins(shape.grouping)))
+        })
+        .await?
+}
+
+/// Checks the form of a graph.
+fn parse_shape(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    request: GraphRequest,
+    addresses: bool,
+) -> Result<GraphShape, Status> {
+    let limits = executor.limits(reader);
+    let max_nodes = match (request.max_nodes, request.max_other_ppm) {
+        (0, None) => DEFAULT_GRAPH_NODES.min(i64::from(limits.max_flamegraph_nodes_max)),
+        (max_nodes, _) => max_nodes,
+    };
+    let grouping = match GraphGroupBy::try_from(request.group_by) {
+        Ok(GraphGroupBy::Function) if addresses => FrameGrouping::Address,
+        Ok(GraphGroupBy::Function) => FrameGrouping::Function,
+        Ok(GraphGroupBy::Line) => FrameGrouping::Line,
+        Ok(GraphGroupBy::File) => FrameGrouping::File,
+        Ok(GraphGroupBy::Package) => FrameGrouping::Package,
+        Ok(GraphGroupBy::Binary) => FrameGrouping::Binary,
+        Err(_) => return Err(invalid_argument(format!("group_by is {}, not known", request.group_by))),
+    };
+    let label = request.group_by_label;
+    if !label.is_empty() && grouping != FrameGrouping::Function {
+        return Err(invalid_argument(format!(
+            "graph is grouped by the label {label:?} and by something else than functions; use one of both"
+        )));
+    }
+    Ok(GraphShape {
+        path: validate::parse_call_site(request.path)?,
+        skip: request.skip as usize,
+        nodes: validate::parse_node_limit(Some(max_nodes), request.max_other_ppm, &limits)?,
+        inverted: request.invert,
+        grouping,
+        label,
+    })
+}
+
+/// Texts by index, each once. The empty text is the first.
+struct TextColumn {
+    texts: Vec<String>,
+    ids: HashMap<String, u32>,
+}
+
+impl TextColumn {
+    fn new() -> Self {
+        TextColumn { texts: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
+    }
+
+    fn index_of(&mut self, text: &str) -> u32 {
+        if let Some(id) = self.ids.get(text) {
+            return *id;
+        }
+        let id = self.texts.len() as u32;
+        self.texts.push(text.to_owned());
+        self.ids.insert(text.to_owned(), id);
+        id
+    }
+}
+
+/// Adds the columns to a response.
+fn with_columns(response: GraphResponse, columns: GraphColumns, origins: &FrameOrigins<'_>) -> GraphResponse {
+    let mut response = GraphResponse {
+        callees: columns.callees,
+        name: columns.node_names,
+        self_: columns.self_values,
+        truncated: columns.truncated,
+        divisor: columns.divisor,
+        names: columns.names.iter().map(|name| name.to_string()).collect(),
+        ..response
+    };
+    let [mut files, mut binaries, mut packages] = [TextColumn::new(), TextColumn::new(), TextColumn::new()];
+    for name in &columns.names {
+        let origin = origins.get(name);
+        response.name_file.push(files.index_of(origin.file));
+        response.name_binary.push(binaries.index_of(origin.binary));
+        response.name_package.push(packages.index_of(origin.package));
+        // Negative lines are damaged, and none is that great.
+        response.name_line.push(u32::try_from(origin.line).unwrap_or(0));
+    }
+    (response.files, response.binaries, response.packages) = (files.texts, binaries.texts, packages.texts);
+    response
+}
