@@ -2,6 +2,7 @@
 //!
 //! * `merge`: any number of profiles into one, by adding into arrays.
 //! * `prune`: removal of frames that a profile declares uninteresting.
+//! * `transform`: changes of stacks, such as focus and hide.
 //! * `top_table`, `source_lines`: functions and source lines by weight.
 //! * `sandwich`: callers and callees of one function.
 //! * `diff`: difference of two trees, node by node.
@@ -19,4 +20,5 @@ pub mod sampling_noise;
 pub mod sandwich;
 pub mod source_lines;
 pub mod top_table;
+pub mod transform;
 pub mod value_divisor;

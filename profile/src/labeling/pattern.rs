@@ -25,6 +25,21 @@ pub(crate) struct CapturePattern {
     pub(crate) names: Vec<String>,
 }
 
+/// Error of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError {
+    /// Character at which the error was detected, counted from 1. `None` if it is not known.
+    pub position: Option<usize>,
+    /// Description of the error.
+    pub why: String,
+}
+
+impl From<PatternError> for String {
+    fn from(error: PatternError) -> String {
+        error.why
+    }
+}
+
 /// Compiles an expression that must match a whole text, or returns the error. A dot also matches a line end.
 pub fn compile_full_match(pattern: &str) -> Result<Regex, String> {
     compile(&format!("^(?s:{})$", translate(pattern, None)?))
@@ -32,7 +47,13 @@ pub fn compile_full_match(pattern: &str) -> Result<Regex, String> {
 
 /// Compiles an expression that may match any part of a text, or returns the error.
 pub fn compile_partial_match(pattern: &str) -> Result<Regex, String> {
-    compile(&format!("(?:{})", translate(pattern, None)?))
+    Ok(compile_partial_match_at(pattern)?)
+}
+
+/// Compiles like [`compile_partial_match`], with an error that has a position.
+pub fn compile_partial_match_at(pattern: &str) -> Result<Regex, PatternError> {
+    let unplaced = |why| PatternError { position: None, why };
+    compile(&format!("(?:{})", translate(pattern, None)?)).map_err(unplaced)
 }
 
 /// Compiles like [`compile_full_match`], and keeps the groups.
@@ -62,16 +83,22 @@ fn compile(translated: &str) -> Result<Regex, String> {
 }
 
 /// Translates a pattern for the `regex` crate, or returns the error. Without `names`, groups do not capture.
-fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, String> {
+fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, PatternError> {
+    let length = pattern.chars().count();
     let rest = pattern.chars().peekable();
     let mut translation =
         PatternTranslator { rest, out: String::new(), open: 0, last: RepeatTarget::Nothing, names };
     while let Some(next) = translation.rest.next() {
-        translation.piece(next)?;
+        if let Err(why) = translation.piece(next) {
+            return Err(PatternError { position: Some(length - translation.rest.count()), why });
+        }
     }
     match translation.open {
         0 => Ok(translation.out),
-        _ => Err("a group is not closed: ) is missing".into()),
+        _ => Err(PatternError {
+            position: Some(length),
+            why: "a group is not closed: ) is missing".to_owned(),
+        }),
     }
 }
 
