@@ -4,6 +4,7 @@ use std::path::Path;
 
 use athanor_block::{BlockMeta, FORMAT_VERSION, FileMeta, PARQUET_FILES, TenantMeta};
 use athanor_chassis::Random;
+use athanor_profile::analysis::transform::{StackTransform, StackTransforms};
 use athanor_profile::call_tree::flamegraph::Flamegraph;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::formats::pprof::encode;
@@ -19,8 +20,8 @@ use athanor_proto::settings::v1::{
 };
 use athanor_proto::types::v1::LabelPair;
 use athanor_query::{
-    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind, SamplesQuery,
-    StackFilter, TimeGrid, TimeSeriesQuery, run_all,
+    GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
+    SamplesQuery, StackFilter, TimeGrid, TimeSeriesQuery, run_all,
 };
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
@@ -295,7 +296,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         QueryKind::Points(points),
         QueryKind::Heat(heat),
         QueryKind::Sizes,
-        QueryKind::Trees(GroupedTreesQuery { group_by: list(), ..GroupedTreesQuery::default() }),
+        QueryKind::Trees(GroupedTreesQuery { group_by: list(), stacks: transformed_stacks() }),
         QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
         QueryKind::Samples(SamplesQuery { max_rows: 9, spans: true, ..SamplesQuery::default() }),
     ];
@@ -317,10 +318,19 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
     Ok(())
 }
 
-const RENDER: [&str; 5] = [
+/// Filter with a transform of each kind of pattern.
+fn transformed_stacks() -> StackFilter {
+    let options = [("focus", "[a-z]"), ("hide", "=a"), ("collapse", "recursion"), ("collapse", "below:z")];
+    let parse = |(name, text)| StackTransform::parse_option(name, text).and_then(Result::ok);
+    let transforms = StackTransforms::new(options.into_iter().filter_map(parse).collect());
+    StackFilter { transforms: transforms.unwrap_or_default(), ..StackFilter::default() }
+}
+
+const RENDER: [&str; 6] = [
     "query=process_cpu%3Acpu%3Ananoseconds%3Acpu%3Ananoseconds%7Bservice_name%3D%22a%22%7D&from=now-1h&until=now",
     "query=memory:inuse_space:bytes:space:bytes{a=~\"x|y\"}&from=1799990000&until=1800000000&format=dot&maxNodes=9",
     "query=memory:inuse_space:bytes:space:bytes{}&from=yesterday&until=noon&groupBy=a&groupBy=b&aggregation=avg",
+    "query=a:b:c:d:e{}&focus=x&hide=%3Dy&show_from=z%5B&collapse=recursion&collapse=below:a&ignore=(",
     "leftQuery=a:b:c:d:e{}&leftFrom=now-2d&leftUntil=now-1d&rightQuery=a:b:c:d:e{f!=\"\"}&rightFrom=now-1h&rightUntil=now",
     "query=%zz%&from=20260302&until=1772445600000&max-nodes=-1&&=&a",
 ];

@@ -13,7 +13,9 @@ use athanor_consensus::StateMachine;
 use athanor_ingester::{DedupWindow, RunFiles, ShardLogEntry, ShardStateMachine};
 use athanor_profile::encoding::codec::{put_bytes, put_varint};
 use athanor_proto::athanor::internal::v1::raft_frame::Frame;
-use athanor_proto::athanor::internal::v1::{Continuation, Hello, RaftCall, RaftFrame, RaftResponse, RpcStatus};
+use athanor_proto::athanor::internal::v1::{
+    Continuation, Hello, RaftCall, RaftFrame, RaftResponse, RpcStatus,
+};
 use bytes::Bytes;
 use prost::Message;
 

@@ -7,7 +7,8 @@ const MAPS: &str = "\
 7f0000006000-7f0000007000 r-xp 00000000 00:01 2050                       /memfd:code (deleted)
 7ffff7fc1000-7ffff7fc3000 r-xp 00000000 00:00 0                          [vdso]
 ";
-const MOUNTS: &str = "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n30 22 0:40 /a\\040b /c rw - nfs4 host:/x rw\n";
+const MOUNTS: &str =
+    "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n30 22 0:40 /a\\040b /c rw - nfs4 host:/x rw\n";
 const STAT: &str = "77 (a) b) S 12 77 77 0 -1 2097216 1 2 3 4 5 6 7 8 20 0 9 0 4711 0 0\n";
 const CGROUPS: [&str; 3] = [
     "0::/kubepods.slice/kubepods-pod2f9a1c3e_8b7d_4a65_9c1e_0d2b4f6a8c10.slice/cri-containerd-\

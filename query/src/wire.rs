@@ -30,6 +30,7 @@ mod profile_list;
 mod profile_query;
 mod query_kind;
 mod samples;
+mod stack_filter;
 #[cfg(test)]
 mod tests;
 mod values;

@@ -43,7 +43,7 @@ fn questions(begin: i64) -> Vec<QueryKind> {
     let steps = TimeGrid { start: begin, step: 3_000, count: 3 };
     let included = FramePatterns { names: vec!["work".to_owned()], regexes: vec!["^h".to_owned()] };
     let frames = FrameFilter::new(included, FramePatterns::default()).unwrap();
-    let stacks = StackFilter { call_site: vec!["main".to_owned()], frames };
+    let stacks = StackFilter { call_site: vec!["main".to_owned()], frames, ..StackFilter::default() };
     let group_by = vec!["endpoint".to_owned()];
     let points =
         TimeSeriesQuery { steps, group_by: group_by.clone(), exemplars: true, ..TimeSeriesQuery::default() };

@@ -1,6 +1,7 @@
 //! Filter of stacks, and their form for Go PGO.
 
 use athanor_profile::Dictionary;
+use athanor_profile::analysis::transform::{StackRewriter, StackTransforms};
 use athanor_profile::data_model::symbols::{Line, SymbolTable};
 
 use crate::request::frame_filter::FrameFilter;
@@ -8,13 +9,15 @@ use crate::request::frame_filter::FrameFilter;
 /// Functions, root first, with which a stack must begin. An empty list matches every stack.
 pub type CallSite = Vec<String>;
 
-/// Filter of stacks. All its conditions must hold.
+/// Filter of stacks. All its conditions must hold for the stacks as they are stored. Then transforms rewrite them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StackFilter {
     /// Required functions from the root on.
     pub call_site: CallSite,
     /// Frames that the stack must and must not contain.
     pub frames: FrameFilter,
+    /// Changes of the stacks that pass. A stack that is left without frames does not count.
+    pub transforms: StackTransforms,
 }
 
 /// Form of stacks for Go PGO, which uses the last calls only.
@@ -27,13 +30,24 @@ pub struct GoPgoOptions {
 }
 
 impl StackFilter {
-    /// Returns true if every stack passes.
+    /// Returns true if every stack passes as it is.
     pub fn is_empty(&self) -> bool {
-        self.call_site.is_empty() && self.frames.is_empty()
+        self.call_site.is_empty() && self.frames.is_empty() && self.transforms.is_empty()
     }
 
-    /// Returns a flag per stack of a dictionary: true if it passes.
+    /// Returns a flag per stack of a dictionary: true if it passes, and transforms leave frames of it.
     pub(crate) fn find_passing_stacks(&self, dictionary: &Dictionary, stacks: &[u32]) -> Vec<bool> {
+        let mut passing = self.find_selected_stacks(dictionary, stacks);
+        if !self.transforms.is_empty() {
+            let mut rewriter = StackRewriter::new(&self.transforms, dictionary);
+            let all = passing.iter_mut().zip(stacks).filter(|(passes, _)| **passes);
+            all.for_each(|(passes, &stack)| *passes = rewriter.keeps_stack(stack));
+        }
+        passing
+    }
+
+    /// Returns a flag per stack of a dictionary: true if it passes before transforms.
+    pub(crate) fn find_selected_stacks(&self, dictionary: &Dictionary, stacks: &[u32]) -> Vec<bool> {
         let mut passing = match self.frames.is_empty() {
             true => vec![true; stacks.len()],
             false => self.frames.find_passing_stacks(dictionary, stacks),

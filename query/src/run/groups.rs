@@ -7,7 +7,7 @@ use athanor_profile::{Labels, ProfileSource};
 
 use super::labels::{group_labels, series_labels};
 use super::matched_profiles::MatchedProfiles;
-use super::stack_sums::{build_tree, find_passing_stacks, without_call_site};
+use super::stack_sums::TreeStacks;
 use crate::request::profile_query::{GroupedTreesQuery, ProfileQueryError, ProfileSelection};
 
 /// Groups of series, numbered in order of appearance. The group of a series is computed once.
@@ -65,10 +65,10 @@ pub(super) fn merge_grouped_trees(
         group_entry::<Vec<u32>>(&mut places, groups.group_of(picked.profiles[place as usize].series))
             .push(place);
     }
-    let passing = find_passing_stacks(source, &without_call_site(&asked.stacks))?;
+    let stacks = TreeStacks::prepare(&asked.stacks, source)?;
     let mut trees = BTreeMap::new();
     for (group, places) in groups.into_map(places) {
-        let tree = build_tree(&places, selection, &asked.stacks, passing.as_deref(), source)?;
+        let tree = stacks.build_tree(&places, selection, &asked.stacks, source)?;
         trees.insert(group, tree);
     }
     Ok(trees)

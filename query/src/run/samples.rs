@@ -1,12 +1,17 @@
 //! Samples of the first profiles of one source.
 
+use std::collections::BTreeMap;
+
+use athanor_profile::analysis::transform::StackRewriter;
 use athanor_profile::{ProfileRow, ProfileSource, SpanContext};
 
 use super::matched_profiles::MatchedProfiles;
 use super::stack_sums::find_passing_stacks;
 use crate::request::profile_position::ProfilePosition;
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection, SamplesQuery};
+use crate::request::stack_filter::StackFilter;
 use crate::result::sample_list::{ListedSample, SampleList, SampledProfile};
+use crate::result::sum_check::{PROFILE_VALUES, add_checked};
 
 /// Returns the samples of one source. Profiles without a selected sample are left out.
 pub(super) fn list_samples(
@@ -48,7 +53,10 @@ pub(super) fn list_samples(
             }
         })?;
     }
-    adopt_stacks(&mut samples, &mut list, source)?;
+    adopt_stacks(&mut samples, &mut list, &query.stacks, source)?;
+    if !query.stacks.transforms.is_empty() {
+        samples.iter_mut().try_for_each(merge_equal_stacks)?;
+    }
     let mut labels = picked.label_cache();
     for place in first_places {
         let Ok(number) = places.binary_search(&place) else { continue };
@@ -86,23 +94,46 @@ fn first_profiles(picked: &MatchedProfiles, query: &SamplesQuery, list: &mut Sam
     places
 }
 
-/// Replaces the stacks of samples by those of the list's dictionary.
+/// Replaces the stacks of samples by those of the list's dictionary, after transforms.
 fn adopt_stacks(
     samples: &mut [Vec<ListedSample>],
     list: &mut SampleList,
+    filter: &StackFilter,
     source: &dyn ProfileSource,
 ) -> Result<(), ProfileQueryError> {
     let mut is_damaged = false;
     source.visit_names(&mut |dictionary, stacks| {
         let mut adopted: Vec<Option<u32>> = vec![None; stacks.len()];
+        let mut rewriter = StackRewriter::new(&filter.transforms, dictionary);
         for sample in samples.iter_mut().flatten() {
             let Some(known) = adopted.get_mut(sample.stack as usize) else {
                 is_damaged = true;
                 continue;
             };
-            let stack = stacks[sample.stack as usize];
-            sample.stack = *known.get_or_insert_with(|| list.dictionary.adopt_stack(dictionary, stack));
+            if known.is_none() {
+                // Samples of dropped stacks were left out before.
+                *known = rewriter.rewrite(stacks[sample.stack as usize], &mut list.dictionary);
+            }
+            match known {
+                Some(stack) => sample.stack = *stack,
+                None => is_damaged = true,
+            }
         }
     })?;
     if is_damaged { Err(ProfileQueryError::Damaged("a sample has an unknown stack")) } else { Ok(()) }
+}
+
+/// Adds up the samples of one profile that have the same stack and span. Each stays in the place of the first.
+fn merge_equal_stacks(samples: &mut Vec<ListedSample>) -> Result<(), ProfileQueryError> {
+    let mut place_of: BTreeMap<(u32, SpanContext), usize> = BTreeMap::new();
+    let mut merged: Vec<ListedSample> = Vec::with_capacity(samples.len());
+    for sample in samples.drain(..) {
+        let place = *place_of.entry((sample.stack, sample.span)).or_insert(merged.len());
+        match merged.get_mut(place) {
+            Some(known) => add_checked(&mut known.value, sample.value, PROFILE_VALUES)?,
+            None => merged.push(sample),
+        }
+    }
+    *samples = merged;
+    Ok(())
 }

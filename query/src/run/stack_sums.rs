@@ -1,15 +1,16 @@
 //! Sums by stack of one source, as a tree or with all details.
 
 use athanor_chassis::compute::yield_slice;
+use athanor_profile::analysis::transform::StackRewriter;
 use athanor_profile::call_tree::tree::Tree;
-use athanor_profile::{ProfileSource, SourceError};
+use athanor_profile::{Dictionary, ProfileSource, SourceError};
 
 use super::matched_profiles::MatchedProfiles;
 use super::sum_bound::sums_fit;
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
-use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::request::stack_filter::{CallSite, GoPgoOptions, StackFilter};
 use crate::result::partial::MergedProfile;
-use crate::result::sum_check::STACK_VALUES;
+use crate::result::sum_check::{STACK_VALUES, add_checked};
 
 const STACK_MISMATCH_ERROR: ProfileQueryError =
     ProfileQueryError::Damaged("totals and names have different stacks");
@@ -61,34 +62,112 @@ pub(super) fn tree(
     stacks: &StackFilter,
     source: &dyn ProfileSource,
 ) -> Result<Tree, ProfileQueryError> {
-    let passing = find_passing_stacks(source, &without_call_site(stacks))?;
-    build_tree(&picked.places, selection, stacks, passing.as_deref(), source)
+    if stacks.transforms.is_empty() {
+        return TreeStacks::prepare(stacks, source)?.build_tree(&picked.places, selection, stacks, source);
+    }
+    let totals = stack_totals(&picked.places, selection, stacks, source, || source.totals(&picked.places))?;
+    yield_slice();
+    RewrittenStacks::read(stacks, source, |place| totals.get(place).is_some_and(|&total| total != 0))?
+        .build_tree(&totals)
 }
 
-/// Returns the filter without its call site. A call site is a position in the tree and is matched there.
-pub(super) fn without_call_site(stacks: &StackFilter) -> StackFilter {
-    StackFilter { frames: stacks.frames.clone(), ..StackFilter::default() }
+/// Stacks of a source in the form in which they enter trees.
+pub(super) enum TreeStacks {
+    /// Original form, with a flag per stack: true if it passes. None if all pass.
+    Original(Option<Vec<bool>>),
+    /// Form after transforms.
+    Rewritten(RewrittenStacks),
 }
 
-/// Builds the tree of some profiles, from the passing stacks.
-pub(super) fn build_tree(
-    places: &[u32],
-    selection: &ProfileSelection,
-    stacks: &StackFilter,
-    passing: Option<&[bool]>,
-    source: &dyn ProfileSource,
-) -> Result<Tree, ProfileQueryError> {
-    let sum = || source.totals_for_tree(places);
-    let mut totals = stack_totals(places, selection, &without_call_site(stacks), source, sum)?;
-    if let Some(passing) = passing {
-        if passing.len() < totals.len() {
+impl TreeStacks {
+    /// Reads the stacks of a source that pass a filter.
+    pub(super) fn prepare(
+        filter: &StackFilter,
+        source: &dyn ProfileSource,
+    ) -> Result<Self, ProfileQueryError> {
+        Ok(match filter.transforms.is_empty() {
+            true => TreeStacks::Original(find_passing_stacks(source, &without_call_site(filter))?),
+            false => TreeStacks::Rewritten(RewrittenStacks::read(filter, source, |_| true)?),
+        })
+    }
+
+    /// Builds the tree of some profiles, given by their indexes, ascending.
+    pub(super) fn build_tree(
+        &self,
+        places: &[u32],
+        selection: &ProfileSelection,
+        filter: &StackFilter,
+        source: &dyn ProfileSource,
+    ) -> Result<Tree, ProfileQueryError> {
+        let passing = match self {
+            TreeStacks::Original(passing) => passing.as_deref(),
+            TreeStacks::Rewritten(rewritten) => {
+                let totals = stack_totals(places, selection, filter, source, || source.totals(places))?;
+                yield_slice();
+                return rewritten.build_tree(&totals);
+            }
+        };
+        let sum = || source.totals_for_tree(places);
+        let mut totals = stack_totals(places, selection, &without_call_site(filter), source, sum)?;
+        if let Some(passing) = passing {
+            if passing.len() < totals.len() {
+                return Err(STACK_MISMATCH_ERROR);
+            }
+            let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
+            others.for_each(|(total, _)| *total = 0);
+        }
+        yield_slice();
+        Ok(source.tree(&totals)?.subtree_below(&filter.call_site))
+    }
+}
+
+/// Returns the filter without its call site. In a tree of original stacks, a call site is a position and is matched there.
+fn without_call_site(stacks: &StackFilter) -> StackFilter {
+    StackFilter { call_site: CallSite::default(), ..stacks.clone() }
+}
+
+/// Stacks of a source after transforms.
+pub(super) struct RewrittenStacks {
+    dictionary: Dictionary,
+    /// Rewritten form of each stack of the source. None if it does not pass, is dropped or is not needed.
+    stacks: Vec<Option<u32>>,
+}
+
+impl RewrittenStacks {
+    /// Rewrites the stacks of a source that pass a filter and are needed.
+    fn read(
+        filter: &StackFilter,
+        source: &dyn ProfileSource,
+        is_needed: impl Fn(usize) -> bool,
+    ) -> Result<Self, ProfileQueryError> {
+        let mut rewritten = RewrittenStacks { dictionary: Dictionary::default(), stacks: Vec::new() };
+        source.visit_names(&mut |dictionary, stacks| {
+            let passing = filter.find_selected_stacks(dictionary, stacks);
+            let mut rewriter = StackRewriter::new(&filter.transforms, dictionary);
+            let into = &mut rewritten.dictionary;
+            let all = stacks.iter().zip(passing).enumerate();
+            let all = all.map(|(place, (&stack, passes))| match passes && is_needed(place) {
+                true => rewriter.rewrite(stack, into),
+                false => None,
+            });
+            rewritten.stacks = all.collect();
+        })?;
+        Ok(rewritten)
+    }
+
+    /// Returns the tree for totals by stack of the source.
+    fn build_tree(&self, totals: &[i64]) -> Result<Tree, ProfileQueryError> {
+        if self.stacks.len() < totals.len() {
             return Err(STACK_MISMATCH_ERROR);
         }
-        let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
-        others.for_each(|(total, _)| *total = 0);
+        let mut sums = vec![0i64; self.dictionary.stacks.len()];
+        for (stack, &total) in self.stacks.iter().zip(totals) {
+            if let Some(stack) = stack {
+                add_checked(&mut sums[*stack as usize], total, STACK_VALUES)?;
+            }
+        }
+        Ok(Tree::from_totals(&self.dictionary, &sums))
     }
-    yield_slice();
-    Ok(source.tree(&totals)?.subtree_below(&stacks.call_site))
 }
 
 pub(super) fn profile(
@@ -105,21 +184,16 @@ pub(super) fn profile(
         if stacks.len() < totals.len() {
             return;
         }
-        let passing = (!filter.is_empty()).then(|| filter.find_passing_stacks(dictionary, stacks));
+        let passing = (!filter.is_empty()).then(|| filter.find_selected_stacks(dictionary, stacks));
+        let mut reshaper = StackReshaper::new(filter, pgo, dictionary);
         let profiles = picked.rows().fold(0u64, |sum, row| sum.saturating_add(picked.record_count(row)));
         let mut of_source = MergedProfile { profiles, ..MergedProfile::default() };
         for (place, (&stack, &total)) in stacks.iter().zip(&totals).enumerate() {
             if total == 0 || passing.as_ref().is_some_and(|passing| !passing[place]) {
                 continue;
             }
-            let added = match pgo {
-                None => of_source.add_foreign_stack(dictionary, stack, total),
-                Some(pgo) => {
-                    let shape = pgo.reshape_stack(dictionary, stack, &mut of_source.dictionary);
-                    of_source.add_own_stack(shape, total)
-                }
-            };
-            if let Err(error) = added {
+            let Some(stack) = reshaper.reshape(stack, &mut of_source.dictionary) else { continue };
+            if let Err(error) = of_source.add_own_stack(stack, total) {
                 merged = Err(error);
                 return;
             }
@@ -127,6 +201,32 @@ pub(super) fn profile(
         merged = Ok(of_source);
     })?;
     merged
+}
+
+/// Form of the stacks of a merged profile.
+struct StackReshaper<'a> {
+    from: &'a Dictionary,
+    rewriter: StackRewriter<'a>,
+    pgo: Option<GoPgoOptions>,
+    /// Stacks between transforms and the form for Go PGO.
+    rewritten: Dictionary,
+}
+
+impl<'a> StackReshaper<'a> {
+    fn new(filter: &'a StackFilter, pgo: Option<GoPgoOptions>, from: &'a Dictionary) -> Self {
+        let rewriter = StackRewriter::new(&filter.transforms, from);
+        StackReshaper { from, rewriter, pgo, rewritten: Dictionary::default() }
+    }
+
+    /// Interns the form of a stack that passes. Returns None if transforms drop it.
+    fn reshape(&mut self, stack: u32, into: &mut Dictionary) -> Option<u32> {
+        let Some(pgo) = self.pgo else { return self.rewriter.rewrite(stack, into) };
+        if self.rewriter.is_identity() {
+            return Some(pgo.reshape_stack(self.from, stack, into));
+        }
+        let stack = self.rewriter.rewrite(stack, &mut self.rewritten)?;
+        Some(pgo.reshape_stack(&self.rewritten, stack, into))
+    }
 }
 
 /// Returns a flag per stack: true if it passes the filter. None if the filter is empty.

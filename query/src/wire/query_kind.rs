@@ -1,16 +1,14 @@
 //! Wire format of query kinds.
 
-use athanor_profile::encoding::codec::{
-    CodecError, CodecReader, put_bytes, put_signed_varint, put_texts, put_varint,
-};
+use athanor_profile::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 
 use super::position::{put_position, read_position};
-use crate::request::frame_filter::{FrameFilter, FramePatterns};
+use super::stack_filter::{put_stacks, put_text_list, read_stacks, read_text_list};
 use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileOrder, QueryKind,
     SamplesQuery, TimeGrid, TimeSeriesQuery,
 };
-use crate::request::stack_filter::{GoPgoOptions, StackFilter};
+use crate::request::stack_filter::GoPgoOptions;
 
 pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     out.push(kind_tag(what));
@@ -21,7 +19,7 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
             put_bytes(out, prefix.as_bytes());
             put_varint(out, *most);
         }
-        QueryKind::Series(names) | QueryKind::Counts(names) => put_list(out, names),
+        QueryKind::Series(names) | QueryKind::Counts(names) => put_text_list(out, names),
         QueryKind::Tree(stacks) => put_stacks(out, stacks),
         QueryKind::Profile(stacks, pgo) => {
             put_stacks(out, stacks);
@@ -33,19 +31,19 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
         }
         QueryKind::Points(TimeSeriesQuery { steps, group_by, stacks, mean, exemplars }) => {
             put_steps(out, steps);
-            put_list(out, group_by);
+            put_text_list(out, group_by);
             put_stacks(out, stacks);
             put_flag(out, *mean);
             put_flag(out, *exemplars);
         }
         QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars }) => {
             put_steps(out, steps);
-            put_list(out, group_by);
+            put_text_list(out, group_by);
             put_flag(out, *spans);
             put_flag(out, *exemplars);
         }
         QueryKind::Trees(GroupedTreesQuery { group_by, stacks }) => {
-            put_list(out, group_by);
+            put_text_list(out, group_by);
             put_stacks(out, stacks);
         }
         QueryKind::Profiles(ProfileListQuery { order, keep, stacks }) => {
@@ -91,33 +89,36 @@ pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind,
             prefix: reader.read_text()?.to_owned(),
             most: reader.read_number()?,
         }),
-        3 => QueryKind::Series(list(reader)?),
-        4 => QueryKind::Tree(stacks(reader)?),
-        5 => QueryKind::Profile(stacks(reader)?, go_pgo(reader)?),
+        3 => QueryKind::Series(read_text_list(reader)?),
+        4 => QueryKind::Tree(read_stacks(reader)?),
+        5 => QueryKind::Profile(read_stacks(reader)?, go_pgo(reader)?),
         6 => QueryKind::Points(TimeSeriesQuery {
             steps: steps(reader)?,
-            group_by: list(reader)?,
-            stacks: stacks(reader)?,
+            group_by: read_text_list(reader)?,
+            stacks: read_stacks(reader)?,
             mean: read_flag(reader)?,
             exemplars: read_flag(reader)?,
         }),
         7 => QueryKind::Heat(HeatmapQuery {
             steps: steps(reader)?,
-            group_by: list(reader)?,
+            group_by: read_text_list(reader)?,
             spans: read_flag(reader)?,
             exemplars: read_flag(reader)?,
         }),
         8 => QueryKind::Sizes,
-        20 => QueryKind::Trees(GroupedTreesQuery { group_by: list(reader)?, stacks: stacks(reader)? }),
+        20 => QueryKind::Trees(GroupedTreesQuery {
+            group_by: read_text_list(reader)?,
+            stacks: read_stacks(reader)?,
+        }),
         21 => QueryKind::Profiles(ProfileListQuery {
             order: if read_flag(reader)? { ProfileOrder::Heaviest } else { ProfileOrder::Newest },
             keep: reader.read_number()?,
-            stacks: stacks(reader)?,
+            stacks: read_stacks(reader)?,
         }),
         22 => QueryKind::Ids,
-        23 => QueryKind::Counts(list(reader)?),
+        23 => QueryKind::Counts(read_text_list(reader)?),
         24 => QueryKind::Samples(SamplesQuery {
-            stacks: stacks(reader)?,
+            stacks: read_stacks(reader)?,
             first: read_position(reader)?,
             max_rows: reader.read_number()?,
             spans: read_flag(reader)?,
@@ -134,24 +135,6 @@ fn put_steps(out: &mut Vec<u8>, TimeGrid { start, step, count }: &TimeGrid) {
 
 fn steps(reader: &mut CodecReader<'_>) -> Result<TimeGrid, CodecError> {
     Ok(TimeGrid { start: reader.read_signed()?, step: reader.read_signed()?, count: reader.read_number()? })
-}
-
-fn put_stacks(out: &mut Vec<u8>, StackFilter { call_site, frames }: &StackFilter) {
-    put_list(out, call_site);
-    for FramePatterns { names, regexes } in [frames.included(), frames.excluded()] {
-        put_list(out, names);
-        put_list(out, regexes);
-    }
-}
-
-fn stacks(reader: &mut CodecReader<'_>) -> Result<StackFilter, CodecError> {
-    let call_site = list(reader)?;
-    let mut names = || Ok(FramePatterns { names: list(reader)?, regexes: list(reader)? });
-    let included = names()?;
-    let excluded = names()?;
-    // The sender had already compiled the filter.
-    let frames = FrameFilter::new(included, excluded);
-    Ok(StackFilter { call_site, frames: frames.map_err(|_| reader.error_here("invalid frame filter"))? })
 }
 
 fn go_pgo(reader: &mut CodecReader<'_>) -> Result<Option<GoPgoOptions>, CodecError> {
@@ -171,12 +154,4 @@ pub(super) fn read_flag(reader: &mut CodecReader<'_>) -> Result<bool, CodecError
         1 => Ok(true),
         _ => Err(reader.error_here("invalid flag")),
     }
-}
-
-fn put_list(out: &mut Vec<u8>, list: &[String]) {
-    put_texts(out, list.iter().map(String::as_str));
-}
-
-fn list(reader: &mut CodecReader<'_>) -> Result<Vec<String>, CodecError> {
-    reader.read_texts()?.map(|text| text.map(str::to_owned)).collect()
 }

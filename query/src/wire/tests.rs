@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use athanor_profile::analysis::transform::{FramePattern, StackTransform, StackTransforms, TransformAction};
 use athanor_profile::call_tree::tree::{Tree, TreeBuilder};
 use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
@@ -109,8 +110,31 @@ fn frames() -> impl Strategy<Value = FrameFilter> {
         .prop_filter_map("an expression", |(included, excluded)| FrameFilter::new(included, excluded).ok())
 }
 
+fn transforms() -> impl Strategy<Value = StackTransforms> {
+    let pattern = prop_oneof![
+        Just(FramePattern::AnyFrame),
+        text().prop_map(FramePattern::ExactName),
+        "[a-z.*]{0,3}".prop_map(FramePattern::Regex),
+    ];
+    let action = prop::sample::select(vec![
+        TransformAction::Focus,
+        TransformAction::Ignore,
+        TransformAction::Hide,
+        TransformAction::Show,
+        TransformAction::ShowFrom,
+        TransformAction::CollapseRecursion,
+        TransformAction::CollapseBelow,
+    ]);
+    let transform = (action, pattern).prop_map(|(action, pattern)| StackTransform { action, pattern });
+    vec(transform, 0..3).prop_filter_map("valid transforms", |list| StackTransforms::new(list).ok())
+}
+
 fn stacks() -> impl Strategy<Value = StackFilter> {
-    (vec(text(), 0..4), frames()).prop_map(|(call_site, frames)| StackFilter { call_site, frames })
+    (vec(text(), 0..4), frames(), transforms()).prop_map(|(call_site, frames, transforms)| StackFilter {
+        call_site,
+        frames,
+        transforms,
+    })
 }
 
 fn size() -> impl Strategy<Value = SourceCost> {

@@ -145,7 +145,7 @@ impl Asked {
         }
         excluded.regexes.extend(self.excluded.map(|frame| format!("^.{frame}$")));
         let frames = FrameFilter::new(included, excluded).expect("it compiles");
-        StackFilter { call_site: path(&self.call_site), frames }
+        StackFilter { call_site: path(&self.call_site), frames, ..StackFilter::default() }
     }
 }
 

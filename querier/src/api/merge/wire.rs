@@ -40,7 +40,11 @@ fn stacks_of(selector: StackTraceSelector) -> Result<StackOptions, Status> {
         keep_locations,
         aggregate_callees,
     });
-    Ok(StackOptions { filter: StackFilter { call_site, frames }, pgo, addresses: false })
+    Ok(StackOptions {
+        filter: StackFilter { call_site, frames, ..StackFilter::default() },
+        pgo,
+        addresses: false,
+    })
 }
 
 /// Memory of a tree node on the wire: four or seven numbers, in memory and as text.
