@@ -20,6 +20,7 @@ mod lines;
 mod period;
 mod profiles;
 mod samples;
+mod transforms;
 mod trees;
 mod wire;
 
@@ -30,6 +31,7 @@ pub(crate) use lines::lines;
 pub(crate) use profiles::profiles;
 pub use samples::SampleStream;
 pub(crate) use samples::samples;
+pub(crate) use transforms::{compile_transforms, refused_transforms};
 pub(crate) use trees::{MAX_CALLER_FRAMES, sandwich, subtree};
 
 /// Maximum number of rows of a page.

@@ -92,9 +92,10 @@ async fn compute_subtree(
     let path = validate::parse_call_site(path)?;
     let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &executor.limits(reader))?;
     let unit = asked.unit();
-    // Sources may omit stacks outside the path.
+    // Sources may omit stacks outside the path. They match it before transforms, but the path is one of the rewritten
+    // tree.
     let mut stacks = asked.stacks.clone();
-    if stacks.filter.call_site.is_empty() {
+    if stacks.filter.call_site.is_empty() && stacks.filter.transforms.is_empty() {
         stacks.filter.call_site.clone_from(&path);
     }
     let (divisor, whole) = futures::try_join!(

@@ -7,6 +7,7 @@ use athanor_profile::call_tree::tree::{OTHER_NAME, Tree};
 use athanor_proto::athanor::v1::{Page, Query, Tree as WireTree, TreeNode};
 use athanor_proto::types::v1::LabelPair;
 
+use super::transforms::parse_transforms;
 use super::{ExploreQuery, PageRange};
 use crate::QueryContext;
 use crate::api::merge::{TREE_NODE_BYTES, parse_stacks};
@@ -21,8 +22,11 @@ pub(super) async fn parse_query(
 ) -> Result<ExploreQuery, Status> {
     let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set {name}")))?;
     let Query { start, end, .. } = query;
-    let selection = parse_selection(executor, &query.profile_type, &query.selector, start, end).await?;
-    let stacks = parse_stacks(executor, query.stack_trace_selector).await?;
+    let mut selection = parse_selection(executor, &query.profile_type, &query.selector, start, end).await?;
+    selection.requests = validate::parse_request_filter(&query.span_selector, &query.trace_id_selector)?;
+    selection.profiles = validate::parse_profile_ids(&query.profile_id_selector)?;
+    let mut stacks = parse_stacks(executor, query.stack_trace_selector).await?;
+    stacks.filter.transforms = parse_transforms(executor, name, query.transforms).await?;
     if stacks.pgo.is_some() {
         return Err(invalid_argument(format!(
             "{name} has go_pgo, which formats profiles for a compiler; remove go_pgo"

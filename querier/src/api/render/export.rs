@@ -1,6 +1,7 @@
 //! `GET /athanor/export`: query results as files for other tools.
 
 use athanor_chassis::Status;
+use athanor_profile::analysis::transform::StackTransform;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::store_interface::series::SERVICE_NAME_LABEL;
 use athanor_profile::{
@@ -15,6 +16,7 @@ use super::{
     DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes, parse_side,
 };
 use crate::QueryContext;
+use crate::api::explore::{compile_transforms, refused_transforms};
 use crate::api::merge::{CallGraphStyle, call_graph, full_tree, merged_header, merged_stacks};
 use crate::execute::executor::QueryExecutor;
 use crate::execute::fan_out::unexpected_result_type;
@@ -72,7 +74,8 @@ pub(crate) async fn export(
     let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
     let cut =
         asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &executor.limits(reader))).transpose()?;
-    let side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
+    let mut side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
+    side.stacks.filter.transforms = compile_transforms(executor, parse_transforms(&parameters)?).await?;
     let body = match format {
         ExportFormat::Folded => export_folded(executor, reader, side, cut).await?,
         ExportFormat::Dot => {
@@ -83,6 +86,12 @@ pub(crate) async fn export(
         _ => export_stacks(executor, reader, side, format, cut).await?,
     };
     Ok(RenderedResponse { content_type: format.content_type(), body })
+}
+
+/// Parses the transforms, in the order of their parameters.
+fn parse_transforms(parameters: &UrlParameters) -> Result<Vec<StackTransform>, Status> {
+    let transforms = parameters.iter().filter_map(|(name, text)| StackTransform::parse_option(name, text));
+    transforms.map(|transform| transform.map_err(|error| refused_transforms(&error))).collect()
 }
 
 async fn export_folded(
@@ -115,7 +124,7 @@ async fn export_stacks(
     let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
     let (period, mut merged) = futures::try_join!(
         shared_period(executor, reader, side.selection.clone()),
-        merged_stacks(executor, reader, side.selection, Default::default()),
+        merged_stacks(executor, reader, side.selection, side.stacks),
     )?;
     let header = file_header(reader, &side.profile_type, side.start, side.end, period);
     let job_executor = executor.clone();

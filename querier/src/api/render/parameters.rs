@@ -41,6 +41,10 @@ impl UrlParameters {
             self.0.push((name.to_owned(), value.to_owned()));
         }
     }
+    /// Returns all names with their values, in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
     /// Returns all values of a name.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |pair| pair.0 == name).map(|pair| pair.1.as_str())
