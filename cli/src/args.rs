@@ -9,6 +9,7 @@ mod profile;
 mod remote;
 mod tenants;
 pub mod time_arg;
+mod transform;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,7 @@ pub use remote::{
     QueryTypesArgs, RemoteArgs, SeriesAggregation, TimeRangeArgs,
 };
 pub use tenants::{TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand};
+pub use transform::TransformArgs;
 
 /// Stores, queries, merges, compares and converts profiles.
 #[derive(Parser)]
@@ -48,7 +50,8 @@ Examples:
   athanor serve                                    run a server on port 4040 that stores data in ./athanor-data
   athanor top examples/checkout.pb.gz              list the functions with the highest cost
   athanor flamegraph examples/checkout.pb.gz       draw a flame graph in the terminal
-  athanor top *.pb.gz --focus main.main            merge files, show callers and callees of one function
+  athanor top *.pb.gz --sandwich main.main         merge files, show callers and callees of one function
+  athanor flamegraph cpu.pb.gz --hide ^runtime     remove frames of the Go runtime
   perf script | athanor flamegraph -               read the output of perf record
   athanor top app.jfr --type alloc_sample_bytes    read one value type of a Java flight recording
   athanor diff before.pb.gz after.pb.gz            compare two profiles

@@ -141,12 +141,14 @@ fn verify(args: &BlockPathArgs, output: &ConsoleOutput) -> Result<(), Status> {
 
 fn cat(args: &BlockCatArgs, output: &ConsoleOutput) -> Result<(), Status> {
     if let Some(format) = args.to.table_format() {
-        let input = BlockInput { folders: slice::from_ref(&args.folder), picked: &args.picked };
+        let transforms = StackTransforms::default();
+        let folders = slice::from_ref(&args.folder);
+        let input = BlockInput { folders, picked: &args.picked, transforms: &transforms };
         return sample_table::write_blocks(input, format, &args.out, output);
     }
     let profile = input::block_profile(&args.folder, &args.picked)?;
     let value = input::select_value(&args.folder, &profile, &args.picked)?;
-    let shape = ConversionOptions { format: args.to, max_nodes: None, focus: None };
+    let shape = ConversionOptions { format: args.to, max_nodes: None };
     convert::write(profile, value, &args.out, shape, args.folder.display().to_string(), output)
 }
 

@@ -208,6 +208,20 @@ impl ApiClient {
 
     /// Fetches a text page with GET.
     pub async fn page(&self, path: &str) -> Result<String, Status> {
+        let page = self.get(path).await?;
+        String::from_utf8(page.body.into())
+            .map_err(|_| self.invalid_response(&format!("{path} is not UTF-8 text")))
+    }
+
+    /// Fetches a file of a content type with GET, and reports the remarks of the response. `query` is the query of the
+    /// URL.
+    pub async fn file(&self, path: &str, query: &str, content_type: &str) -> Result<Bytes, Status> {
+        let response = self.get(&format!("{path}?{query}")).await?;
+        self.check_call(path, &response.headers, content_type)?;
+        Ok(response.body)
+    }
+
+    async fn get(&self, path: &str) -> Result<ApiResponse, Status> {
         let ApiClientInner { http, clock, timeout, .. } = &*self.shared;
         let request = http.get(self.url(path)?);
         let exchange = async {
@@ -217,10 +231,7 @@ impl ApiClient {
             }
             self.read_response(path, response).await
         };
-        let page = clock.timeout(*timeout, exchange).await;
-        let page = page.map_err(|elapsed| self.timeout_error(&elapsed))??;
-        String::from_utf8(page.body.into())
-            .map_err(|_| self.invalid_response(&format!("{path} is not UTF-8 text")))
+        clock.timeout(*timeout, exchange).await.map_err(|elapsed| self.timeout_error(&elapsed))?
     }
 
     fn url(&self, path: &str) -> Result<Url, Status> {

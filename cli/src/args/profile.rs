@@ -8,6 +8,7 @@ use athanor_query::{Selector, ValueTypeFilter};
 use clap::{Args, ValueEnum};
 
 use super::time_arg::TimeArg;
+use super::transform::TransformArgs;
 
 /// Input files and the selected part of them.
 #[derive(Args)]
@@ -44,7 +45,7 @@ pub struct ProfileSelectionArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  athanor top cpu.pb.gz --limit 50\n  athanor top *.pb.gz --focus main.handle\n  curl -s localhost:6060/debug/pprof/heap | athanor top - --type inuse_space"
+    after_help = "Examples:\n  athanor top cpu.pb.gz --limit 50\n  athanor top *.pb.gz --sandwich main.handle\n  athanor top *.pb.gz --focus main.handle --hide ^runtime\n  curl -s localhost:6060/debug/pprof/heap | athanor top - --type inuse_space"
 )]
 pub struct TopArgs {
     #[command(flatten)]
@@ -53,7 +54,7 @@ pub struct TopArgs {
     pub view: TopViewArgs,
 }
 
-/// Size and focus of a table.
+/// Stacks and size of a table.
 #[derive(Args)]
 pub struct TopViewArgs {
     /// Maximum number of functions
@@ -61,18 +62,20 @@ pub struct TopViewArgs {
     pub limit: usize,
     /// Show the callers and callees of this function instead
     #[arg(long, value_name = "FUNCTION")]
-    pub focus: Option<String>,
-    /// Maximum number of calls between a shown function and the focused one
+    pub sandwich: Option<String>,
+    /// Maximum number of calls between a shown function and the one of --sandwich
     #[arg(long, default_value_t = 6)]
     pub depth: usize,
-    /// Maximum number of callers, and of callees, of the focused function
+    /// Maximum number of callers, and of callees, of the function of --sandwich
     #[arg(long, default_value_t = 40)]
     pub max_nodes: usize,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
 }
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  athanor flamegraph cpu.pb.gz --focus main.handle\n  athanor flamegraph *.pb.gz --json > flame.json"
+    after_help = "Examples:\n  athanor flamegraph cpu.pb.gz --show-from =main.handle\n  athanor flamegraph *.pb.gz --json > flame.json"
 )]
 pub struct FlamegraphArgs {
     #[command(flatten)]
@@ -81,7 +84,7 @@ pub struct FlamegraphArgs {
     pub view: FlamegraphViewArgs,
 }
 
-/// Size and focus of a flame graph.
+/// Stacks and size of a flame graph.
 #[derive(Args)]
 pub struct FlamegraphViewArgs {
     /// Maximum number of nodes; the rest is shown as "other"
@@ -90,9 +93,8 @@ pub struct FlamegraphViewArgs {
     /// Maximum number of lines; a last line counts the omitted levels
     #[arg(long, default_value_t = 60)]
     pub max_lines: usize,
-    /// Show only calls from this function
-    #[arg(long, value_name = "FUNCTION")]
-    pub focus: Option<String>,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
 }
 
 #[derive(Args)]
@@ -125,9 +127,8 @@ pub struct ConvertArgs {
     /// Maximum number of functions in svg and dot
     #[arg(long)]
     pub max_nodes: Option<usize>,
-    /// Keep only calls from this function (svg, dot, folded)
-    #[arg(long, value_name = "FUNCTION")]
-    pub focus: Option<String>,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -151,6 +152,11 @@ pub enum OutputFormat {
 }
 
 impl OutputFormat {
+    /// Returns true if the output omits frames that the profile declares uninteresting.
+    pub fn omits_uninteresting_frames(self) -> bool {
+        matches!(self, OutputFormat::Dot | OutputFormat::Svg)
+    }
+
     /// Returns the format of rows. None if the format holds a profile as a whole.
     pub fn table_format(self) -> Option<TableFileFormat> {
         match self {

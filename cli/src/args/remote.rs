@@ -10,6 +10,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::time_arg::TimeArg;
+use super::transform::TransformArgs;
 use super::{FlamegraphViewArgs, OutputFormat, TopViewArgs};
 
 /// Server, tenant and credentials of a request.
@@ -78,7 +79,7 @@ pub struct QueryArgs {
 pub enum QuerySubcommand {
     /// List the functions with the highest cost
     #[command(
-        after_help = "Examples:\n  athanor query top --since 1h --selector '{service_name=\"checkout\"}'\n  athanor query top --type cpu --since now-2h --until now-1h --focus main.handle\n  athanor query top --type process_cpu:cpu:nanoseconds:cpu:nanoseconds -o hour.pb.gz"
+        after_help = "Examples:\n  athanor query top --since 1h --selector '{service_name=\"checkout\"}'\n  athanor query top --type cpu --since now-2h --until now-1h --sandwich main.handle\n  athanor query top --type cpu --hide ^runtime --show-from =main.handle\n  athanor query top --type process_cpu:cpu:nanoseconds:cpu:nanoseconds -o hour.pb.gz"
     )]
     Top(QueryTopArgs),
     /// Draw a flame graph in the terminal, or write it to a file
@@ -185,6 +186,8 @@ pub struct QuerySamplesArgs {
     /// Maximum number of rows of one request; decrease it if requests exceed --timeout
     #[arg(long, value_name = "ROWS", default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub rows_per_request: u64,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
 }
 
 #[derive(Args)]
@@ -197,6 +200,8 @@ pub struct QueryFunctionsArgs {
     /// Label to group values by, with a row for each function and group; repeatable
     #[arg(long, value_name = "LABEL")]
     pub by: Vec<String>,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
 }
 
 #[derive(Args)]
@@ -281,6 +286,8 @@ pub struct QueryDiffArgs {
     /// Maximum number of functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
+    #[command(flatten)]
+    pub stacks: TransformArgs,
     #[command(flatten)]
     pub remote: RemoteArgs,
 }

@@ -11,7 +11,6 @@ use athanor_profile::{
 
 use crate::args::{self, OutputFormat};
 use crate::output::{ConsoleOutput, type_name};
-use crate::profile::profile_views::FocusedStacks;
 use crate::profile::sample_table::{self, BlockInput};
 use crate::{failure, profile::input, profile::profile_views};
 
@@ -27,12 +26,16 @@ pub fn run(args: &args::ConvertArgs, output: &ConsoleOutput) -> Result<(), Statu
     if let Some(format) = format.table_format()
         && files.iter().all(|path| path.is_dir())
     {
-        let input = BlockInput { folders: files, picked: &args.input.picked };
+        let input =
+            BlockInput { folders: files, picked: &args.input.picked, transforms: &args.stacks.transforms };
         return sample_table::write_blocks(input, format, &args.out, output);
     }
     let profile = input::merge_files(&args.input.files, &args.input.picked)?;
     let value = input::select_value(&args.input.files[0], &profile, &args.input.picked)?;
-    let shape = ConversionOptions { format, max_nodes: args.max_nodes, focus: args.focus.as_deref() };
+    let shape = ConversionOptions { format, max_nodes: args.max_nodes };
+    // Frames that the profile declares uninteresting do not count for images, as in pprof.
+    let profile = if shape.format.omits_uninteresting_frames() { pruned(profile) } else { profile };
+    let profile = profile_views::transform_profile(profile, &args.stacks.transforms)?;
     write(profile, value, &args.out, shape, title(&args.input.files[0]), output)
 }
 
@@ -46,13 +49,11 @@ pub fn format(out: &Path, asked: Option<OutputFormat>) -> Result<OutputFormat, S
 
 /// Options of a conversion.
 #[derive(Clone, Copy)]
-pub struct ConversionOptions<'a> {
+pub struct ConversionOptions {
     /// Format of the output.
     pub format: OutputFormat,
     /// Maximum number of functions in an image.
     pub max_nodes: Option<usize>,
-    /// Function to focus on: only its callees are kept.
-    pub focus: Option<&'a str>,
 }
 
 /// Writes a profile to a file. In JSON mode, also reports the bytes and samples written.
@@ -60,7 +61,7 @@ pub fn write(
     profile: Profile,
     value: usize,
     out: &Path,
-    shape: ConversionOptions<'_>,
+    shape: ConversionOptions,
     title: String,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
@@ -90,26 +91,31 @@ fn title(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Renders one type as folded stacks or an image. Images omit the frames that the profile declares
-/// uninteresting.
-fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Result<Vec<u8>, Status> {
-    let ConversionOptions { format, max_nodes, focus } = shape;
-    input::check_sums(&profile, value)?;
-    if format == OutputFormat::Folded {
-        let tree = profile_views::focus_tree(Tree::from_profile(&profile, value), focus)?;
-        return Ok(folded::write(&tree).into_bytes());
-    }
-    let (pruned, bad) = prune::prune(profile);
+/// Returns a profile without the frames that it declares uninteresting.
+pub fn pruned(profile: Profile) -> Profile {
+    let (profile, bad) = prune::prune(profile);
     if let Some(bad) = bad {
         eprintln!("athanor: {bad}");
     }
+    profile
+}
+
+/// Renders one type as folded stacks or an image. Images omit the frames that the profile declares
+/// uninteresting.
+fn picture(profile: Profile, value: usize, shape: ConversionOptions) -> Result<Vec<u8>, Status> {
+    let ConversionOptions { format, max_nodes } = shape;
+    input::check_sums(&profile, value)?;
+    if format == OutputFormat::Folded {
+        return Ok(folded::write(&Tree::from_profile(&profile, value)).into_bytes());
+    }
+    let pruned = pruned(profile);
     let shown = pruned.header.types[value].clone();
     if format == OutputFormat::Dot {
-        let FocusedStacks { dictionary, totals } = profile_views::focused_stacks(pruned, value, focus)?;
-        let stacks = StackTotals { dictionary: &dictionary, totals: &totals, addresses: false };
+        let totals = pruned.totals_by_stack(value);
+        let stacks = StackTotals { dictionary: &pruned.dictionary, totals: &totals, addresses: false };
         return Ok(dot::write(stacks, &shown.unit, max_nodes.unwrap_or(DEFAULT_DOT_NODES)).into_bytes());
     }
-    let mut tree = profile_views::focus_tree(Tree::from_profile(&pruned, value), focus)?;
+    let mut tree = Tree::from_profile(&pruned, value);
     tree.truncate(max_nodes.unwrap_or(DEFAULT_SVG_NODES));
     Ok(svg::write(&tree, &shown.unit, &type_name(&shown)).into_bytes())
 }
@@ -118,7 +124,7 @@ fn picture(profile: Profile, value: usize, shape: ConversionOptions<'_>) -> Resu
 fn encode(
     profile: Profile,
     value: usize,
-    shape: ConversionOptions<'_>,
+    shape: ConversionOptions,
     title: String,
 ) -> Result<Vec<u8>, Status> {
     if let Some(format) = shape.format.table_format() {

@@ -5,24 +5,22 @@ use std::fmt::Write;
 use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::analysis::sandwich::SandwichView;
 use athanor_profile::analysis::top_table::{TopRow, TopTable};
+use athanor_profile::analysis::transform::StackTransforms;
 use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::flamegraph::Flamegraph;
 use athanor_profile::call_tree::tree::Tree;
-use athanor_profile::data_model::symbols::{Line, NO_ENTRY};
 use athanor_profile::render::units::format_value;
-use athanor_profile::{Dictionary, Profile, ValueType, render::ansi};
+use athanor_profile::{Profile, ValueType, render::ansi};
 use serde_json::{Value, json};
 
 use crate::args::{FlamegraphViewArgs, TopViewArgs};
 use crate::output::{ConsoleOutput, format_percent, format_rfc3339, harmless, type_name};
 use crate::{args, profile::input};
 
-/// Maximum depth on either side of a focused function, regardless of the limits of the view.
-const ALL_DEPTHS: usize = usize::MAX - 1;
-
 /// Lists the functions with the highest cost.
 pub fn top(args: &args::TopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (profile, value) = input::merge_input_for_view(&args.input)?;
+    let profile = transform_profile(profile, &args.view.stacks.transforms)?;
     table(&profile, value, ValueDivisor::default(), &args.view, output)
 }
 
@@ -37,8 +35,8 @@ pub fn table(
 ) -> Result<(), Status> {
     let tree = Tree::from_profile(profile, value);
     let shown = &profile.header.types[value];
-    if let Some(function) = &view.focus {
-        return focus(view, &tree, function, shown, divisor, output);
+    if let Some(function) = &view.sandwich {
+        return sandwich(view, &tree, function, shown, divisor, output);
     }
     let mut table = TopTable::from_tree(&tree);
     divisor.divide_table(&mut table);
@@ -127,72 +125,20 @@ fn known(tree: &Tree, function: &str) -> Result<(), Status> {
     Err(Status::new(ErrorCode::NotFound, format!("no function {function:?} in the profile; {hint}")))
 }
 
-/// Returns the subtree of calls from a function, or the whole tree if none is named.
-pub fn focus_tree(tree: Tree, function: Option<&str>) -> Result<Tree, Status> {
-    let Some(function) = function else { return Ok(tree) };
-    known(&tree, function)?;
-    Ok(SandwichView::from_tree(&tree, function, ALL_DEPTHS).callees)
-}
-
-/// Stacks with their total values.
-pub struct FocusedStacks {
-    /// Dictionary with the names of the frames.
-    pub dictionary: Dictionary,
-    /// Total value of each stack.
-    pub totals: Vec<i64>,
-}
-
-/// Returns the stacks of one value of a profile, each from the outermost call of a function on. Without a
-/// function, returns whole stacks.
-pub fn focused_stacks(
-    profile: Profile,
-    value: usize,
-    function: Option<&str>,
-) -> Result<FocusedStacks, Status> {
-    let totals = profile.totals_by_stack(value);
-    let Some(function) = function else {
-        return Ok(FocusedStacks { dictionary: profile.dictionary, totals });
-    };
-    known(&Tree::from_profile(&profile, value), function)?;
-    let from = &profile.dictionary;
-    let mut focused = FocusedStacks { dictionary: Dictionary::default(), totals: Vec::new() };
-    for (stack, &total) in (0u32..).zip(&totals).filter(|(_, total)| **total != 0) {
-        let path: Vec<u32> = from.stacks.locations(stack).collect();
-        // Lines and locations are ordered from the innermost.
-        let line_of = |location: &u32| {
-            let lines = from.symbols.lines(*location);
-            lines.iter().rposition(|line| from.symbols.function_name(line.function) == function)
-        };
-        let is_it = |location: &u32| {
-            let lines = from.symbols.lines(*location);
-            line_of(location).is_some() || lines.is_empty() && from.symbols.binary_name(*location) == function
-        };
-        let Some(outermost) = path.iter().rposition(is_it) else { continue };
-        let symbols = &mut focused.dictionary.symbols;
-        let mut kept: Vec<u32> = path[..outermost]
-            .iter()
-            .map(|&location| symbols.adopt_location(&from.symbols, location))
-            .collect();
-        kept.push(match line_of(&path[outermost]) {
-            None => symbols.adopt_location(&from.symbols, path[outermost]),
-            Some(line) => {
-                let lines = &from.symbols.lines(path[outermost])[..=line];
-                let mut adopted = |line: &Line| {
-                    let function = symbols.adopt_function(&from.symbols, line.function);
-                    Line { function, ..*line }
-                };
-                let lines: Vec<Line> = lines.iter().map(&mut adopted).collect();
-                symbols.intern_location(NO_ENTRY, 0, false, &lines)
-            }
-        });
-        let stack = focused.dictionary.stacks.intern(&focused.dictionary.symbols, &kept) as usize;
-        focused.totals.resize(focused.totals.len().max(stack + 1), 0);
-        focused.totals[stack] = focused.totals[stack].wrapping_add(total);
+/// Returns the profile with all stacks rewritten. Rejects transforms that leave no stack.
+pub fn transform_profile(profile: Profile, transforms: &StackTransforms) -> Result<Profile, Status> {
+    if transforms.is_empty() {
+        return Ok(profile);
     }
-    Ok(focused)
+    let rewritten = transforms.apply_to(&profile);
+    if rewritten.samples.is_empty() && !profile.samples.is_empty() {
+        let message = "transforms leave no stack of the profile; `athanor top` lists the functions";
+        return Err(Status::new(ErrorCode::NotFound, message));
+    }
+    Ok(rewritten)
 }
 
-fn focus(
+fn sandwich(
     view: &TopViewArgs,
     tree: &Tree,
     function: &str,
@@ -261,6 +207,7 @@ fn graph_json(tree: &Tree) -> Value {
 /// Draws a flame graph.
 pub fn flamegraph(args: &args::FlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let (profile, value) = input::merge_input_for_view(&args.input)?;
+    let profile = transform_profile(profile, &args.view.stacks.transforms)?;
     draw_flamegraph(&profile, value, ValueDivisor::default(), &args.view, output)
 }
 
@@ -272,7 +219,7 @@ pub fn draw_flamegraph(
     view: &FlamegraphViewArgs,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
-    let mut tree = focus_tree(Tree::from_profile(profile, value), view.focus.as_deref())?;
+    let mut tree = Tree::from_profile(profile, value);
     tree.truncate(view.max_nodes);
     let tree = divisor.divide_tree(&tree);
     let shown = &profile.header.types[value];

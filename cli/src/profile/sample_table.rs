@@ -10,12 +10,13 @@ use athanor_arrow_format::{
 };
 use athanor_block::TenantBlockSource;
 use athanor_chassis::{ComputePool, ErrorCode, Status};
+use athanor_profile::analysis::transform::StackTransforms;
 use athanor_profile::encoding::hash::{hash_bytes, hash_list};
 use athanor_profile::formats::pprof;
 use athanor_profile::{Labels, Profile, ProfileType, SpanContext, ValueType};
 use athanor_query::{
     PartialResult, ProfileFilter, ProfilePosition, ProfileQuery, ProfileSelection, QueryKind, ResultLimits,
-    SampleList, SamplesQuery,
+    SampleList, SamplesQuery, StackFilter,
 };
 use bytes::Bytes;
 
@@ -38,6 +39,8 @@ pub struct BlockInput<'a> {
     pub folders: &'a [PathBuf],
     /// Selected part.
     pub picked: &'a ProfileSelectionArgs,
+    /// Transforms of the selected stacks.
+    pub transforms: &'a StackTransforms,
 }
 
 /// Encodes one value type of a profile. A row is the sum of one stack with one set of sample labels.
@@ -105,7 +108,7 @@ pub fn write_blocks(
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let compute = input::compute()?;
-    let opened = input.folders.iter().map(|path| open_block(path, input.picked, &compute));
+    let opened = input.folders.iter().map(|path| open_block(path, input, &compute));
     let blocks: Vec<SelectedBlock> = opened.collect::<Result<_, Status>>()?;
     let types = blocks.iter().map(|block| block.types.clone()).reduce(|all, types| {
         all.into_iter().filter(|(value_type, _)| types.contains_key(value_type)).collect()
@@ -124,8 +127,10 @@ pub fn write_blocks(
     }
     bar.finish_and_clear();
     if file.rows() == 0 {
-        let message =
-            format!("{}: no samples are selected; change --since, --until or --selector", out.display());
+        let message = format!(
+            "{}: no samples are selected; change --since, --until, --selector or the transforms",
+            out.display()
+        );
         return Err(Status::new(ErrorCode::NotFound, message));
     }
     file.finish(output)
@@ -137,19 +142,20 @@ struct SelectedBlock<'a> {
     filter: ProfileFilter,
     source: TenantBlockSource,
     types: BTreeMap<ValueType, Vec<ProfileType>>,
+    transforms: &'a StackTransforms,
 }
 
 fn open_block<'a>(
     path: &'a Path,
-    picked: &ProfileSelectionArgs,
+    input: BlockInput<'a>,
     compute: &ComputePool,
 ) -> Result<SelectedBlock<'a>, Status> {
     let block = Arc::new(input::block(path)?);
-    let filter = input::filter(path, &block, picked)?;
+    let filter = input::filter(path, &block, input.picked)?;
     let types = matching_types(&block, &filter).map_err(|error| failure::file_error(path, &error))?;
     let source = TenantBlockSource::new(block, filter.tenant.as_str(), compute.clone())
         .map_err(|error| failure::file_error(path, &error))?;
-    Ok(SelectedBlock { path, filter, source, types })
+    Ok(SelectedBlock { path, filter, source, types, transforms: input.transforms })
 }
 
 fn append_type(
@@ -179,7 +185,8 @@ fn read_list(
         time: block.filter.time,
         ..ProfileSelection::default()
     };
-    let samples = SamplesQuery { first, max_rows: MAX_ROWS_PER_READ, spans: true, ..SamplesQuery::default() };
+    let stacks = StackFilter { transforms: block.transforms.clone(), ..StackFilter::default() };
+    let samples = SamplesQuery { stacks, first, max_rows: MAX_ROWS_PER_READ, spans: true };
     let what = QueryKind::Samples(samples);
     let query = ProfileQuery { selection, what, bounds: ResultLimits::default() };
     match athanor_query::run(&query, &block.source)? {

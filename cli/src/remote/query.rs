@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  --type, --selector ─► types ─► one type ─┬─► SelectMergeProfile ─► Profile ─► top, flamegraph, diff, file
+//!                                           ├─► /athanor/export, if there are transforms ─► Profile
 //!                                           ├─► SelectSeries ─► series
 //!                                           └─► Samples, Functions or SelectSeries as Arrow ─► file of a table
 //! ```
@@ -17,6 +18,12 @@ mod series;
 mod types;
 
 use athanor_chassis::{Clock, ErrorCode, Status};
+use athanor_profile::ProfileType;
+use athanor_profile::analysis::transform::{FramePattern, StackTransform, StackTransforms, TransformAction};
+use athanor_proto::athanor::v1::frame_match::Pattern;
+use athanor_proto::athanor::v1::transform::Action;
+use athanor_proto::athanor::v1::{FrameMatch, Query, Transform};
+use athanor_query::Selector;
 
 use crate::args::time_arg::TimeArg;
 use crate::args::{QueryArgs, QuerySubcommand, TimeRangeArgs};
@@ -51,6 +58,18 @@ impl MillisTimeRange {
         MillisTimeRange::with(times, None, None, clock)
     }
 
+    /// Returns the query of a type and series in the range.
+    fn to_query(self, meant: &ProfileType, selector: &Selector, transforms: &StackTransforms) -> Query {
+        Query {
+            profile_type: meant.to_string(),
+            selector: selector.to_string(),
+            start: self.start,
+            end: self.end,
+            transforms: transforms.transforms().iter().map(wire_transform).collect(),
+            ..Query::default()
+        }
+    }
+
     /// Returns the time range of the arguments, with optional overrides of both ends.
     fn with(
         times: &TimeRangeArgs,
@@ -71,6 +90,24 @@ impl MillisTimeRange {
         }
         Ok(MillisTimeRange { start: start.millis(), end: end.millis() })
     }
+}
+
+fn wire_transform(transform: &StackTransform) -> Transform {
+    let pattern = match &transform.pattern {
+        FramePattern::AnyFrame => None,
+        FramePattern::ExactName(name) => Some(Pattern::Name(name.clone())),
+        FramePattern::Regex(regex) => Some(Pattern::Regex(regex.clone())),
+    };
+    let action = match transform.action {
+        TransformAction::Focus => Action::Focus,
+        TransformAction::Ignore => Action::Ignore,
+        TransformAction::Hide => Action::Hide,
+        TransformAction::Show => Action::Show,
+        TransformAction::ShowFrom => Action::ShowFrom,
+        TransformAction::CollapseRecursion => Action::CollapseRecursion,
+        TransformAction::CollapseBelow => Action::CollapseBelow,
+    };
+    Transform { action: Some(action(FrameMatch { pattern })) }
 }
 
 impl std::fmt::Display for MillisTimeRange {

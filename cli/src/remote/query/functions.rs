@@ -2,7 +2,7 @@
 
 use athanor_arrow_format::AppendedRows;
 use athanor_chassis::Status;
-use athanor_proto::athanor::v1::{FunctionsRequest, Page, Query};
+use athanor_proto::athanor::v1::{FunctionsRequest, Page};
 
 use super::{MillisTimeRange, profile, types};
 use crate::args::QueryFunctionsArgs;
@@ -18,18 +18,13 @@ const PAGE_FUNCTIONS: u32 = 10_000;
 
 /// Writes all functions to a file.
 pub(super) async fn run(args: QueryFunctionsArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let QueryFunctionsArgs { select, out, by } = args;
+    let QueryFunctionsArgs { select, out, by, stacks } = args;
     let client = connection::client(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
     let mut file = TableOutput::create(&out, table_output::format(&out)?)?;
-    let query = Query {
-        profile_type: meant.to_string(),
-        selector: select.selector.to_string(),
-        start: range.start,
-        end: range.end,
-        ..Query::default()
-    };
+    let transforms = &stacks.transforms;
+    let query = range.to_query(&meant, &select.selector, transforms);
     let mut request = FunctionsRequest { query: Some(query), group_by: by, ..FunctionsRequest::default() };
     let mut offset = Some(0u32);
     while let Some(first) = offset {
@@ -39,7 +34,7 @@ pub(super) async fn run(args: QueryFunctionsArgs, output: &ConsoleOutput) -> Res
         offset = next.filter(|&next| page.count > 0 && u64::from(next) < function_count(&page));
     }
     if file.rows() == 0 {
-        return Err(profile::missing(&client, &meant, &select.selector, range).await);
+        return Err(profile::missing(&client, &meant, &select.selector, range, transforms).await);
     }
     file.finish(output)
 }

@@ -2,12 +2,14 @@
 
 use athanor_chassis::{ErrorCode, Status};
 use athanor_client::ApiClient;
+use athanor_profile::analysis::transform::StackTransforms;
 use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::formats::pprof::{self, DecodeError, DecodeLimits};
-use athanor_profile::{Profile, ProfileType, analysis::prune};
-use athanor_proto::athanor::v1::{FunctionsRequest, FunctionsResponse, Page, Query};
+use athanor_profile::{Profile, ProfileType};
+use athanor_proto::athanor::v1::{FunctionsRequest, FunctionsResponse, Page};
 use athanor_proto::querier::v1::SelectMergeProfileRequest;
 use athanor_query::Selector;
+use bytes::Bytes;
 
 use super::{MillisTimeRange, types};
 use crate::args::{OutputFileArgs, QueryDiffArgs, QueryFlamegraphArgs, QuerySelectionArgs, QueryTopArgs};
@@ -19,43 +21,32 @@ use crate::{profile::diff as changes, profile::profile_views};
 
 /// Lists the functions with the highest cost.
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let SelectedProfile { profile, divisor } = selected(&args.select).await?;
+    let SelectedProfile { profile, divisor } = selected(&args.select, &args.view.stacks.transforms).await?;
     match args.written.out {
-        Some(_) => write(profile, &args.written, None, args.view.focus.as_deref(), output),
-        None => profile_views::table(&pruned(profile), 0, divisor, &args.view, output),
+        Some(_) => write(profile, &args.written, None, output),
+        None => profile_views::table(&convert::pruned(profile), 0, divisor, &args.view, output),
     }
 }
 
 /// Draws a flame graph.
 pub(super) async fn flamegraph(args: QueryFlamegraphArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let SelectedProfile { profile, divisor } = selected(&args.select).await?;
-    let max_nodes = args.view.max_nodes;
-    let focus = args.view.focus.as_deref();
+    let SelectedProfile { profile, divisor } = selected(&args.select, &args.view.stacks.transforms).await?;
     match args.written.out {
-        Some(_) => write(profile, &args.written, Some(max_nodes), focus, output),
-        None => profile_views::draw_flamegraph(&pruned(profile), 0, divisor, &args.view, output),
+        Some(_) => write(profile, &args.written, Some(args.view.max_nodes), output),
+        None => profile_views::draw_flamegraph(&convert::pruned(profile), 0, divisor, &args.view, output),
     }
-}
-
-fn pruned(profile: Profile) -> Profile {
-    let (profile, bad) = prune::prune(profile);
-    if let Some(bad) = bad {
-        eprintln!("athanor: {bad}");
-    }
-    profile
 }
 
 fn write(
     profile: Profile,
     written: &OutputFileArgs,
     max_nodes: Option<usize>,
-    focus: Option<&str>,
     output: &ConsoleOutput,
 ) -> Result<(), Status> {
     let Some(out) = &written.out else { return Ok(()) };
     let format = convert::format(out, written.to)?;
     let title = type_name(&profile.header.types[0]);
-    convert::write(profile, 0, out, ConversionOptions { format, max_nodes, focus }, title, output)
+    convert::write(profile, 0, out, ConversionOptions { format, max_nodes }, title, output)
 }
 
 /// Merged profile of a selection. Its values are sums.
@@ -65,11 +56,14 @@ struct SelectedProfile {
     divisor: ValueDivisor,
 }
 
-async fn selected(select: &QuerySelectionArgs) -> Result<SelectedProfile, Status> {
+async fn selected(
+    select: &QuerySelectionArgs,
+    transforms: &StackTransforms,
+) -> Result<SelectedProfile, Status> {
     let client = connection::client(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
-    fetch(&client, &meant, &select.selector, range).await
+    fetch(&client, &meant, &select.selector, range, transforms).await
 }
 
 /// Fetches all matching profiles, merged into one with a single value type.
@@ -78,16 +72,12 @@ async fn fetch(
     meant: &ProfileType,
     selector: &Selector,
     range: MillisTimeRange,
+    transforms: &StackTransforms,
 ) -> Result<SelectedProfile, Status> {
-    let request = SelectMergeProfileRequest {
-        profile_type_id: meant.to_string(),
-        label_selector: selector.to_string(),
-        start: range.start,
-        end: range.end,
-        ..SelectMergeProfileRequest::default()
+    let bytes = match transforms.is_empty() {
+        true => fetch_merged(client, meant, selector, range).await?,
+        false => fetch_transformed(client, meant, selector, range, transforms).await?,
     };
-    // The response body is the bare pprof profile.
-    let bytes = client.request_bytes("querier.v1.QuerierService/SelectMergeProfile", &request).await?;
     let profile = match pprof::decode(&bytes, &DecodeLimits::default()) {
         Ok((profile, _)) => profile,
         Err(DecodeError::NoSampleType | DecodeError::NoEmptyString) => Profile::default(),
@@ -97,10 +87,51 @@ async fn fetch(
         }
     };
     if profile.samples.is_empty() || profile.header.types.is_empty() {
-        return Err(missing(client, meant, selector, range).await);
+        return Err(missing(client, meant, selector, range, transforms).await);
     }
     let divisor = fetch_divisor(client, meant, selector, range).await?;
     Ok(SelectedProfile { profile, divisor })
+}
+
+async fn fetch_merged(
+    client: &ApiClient,
+    meant: &ProfileType,
+    selector: &Selector,
+    range: MillisTimeRange,
+) -> Result<Bytes, Status> {
+    let request = SelectMergeProfileRequest {
+        profile_type_id: meant.to_string(),
+        label_selector: selector.to_string(),
+        start: range.start,
+        end: range.end,
+        ..SelectMergeProfileRequest::default()
+    };
+    // The response body is the bare pprof profile.
+    client.request_bytes("querier.v1.QuerierService/SelectMergeProfile", &request).await
+}
+
+/// Fetches an export, since no call of other servers has transforms.
+async fn fetch_transformed(
+    client: &ApiClient,
+    meant: &ProfileType,
+    selector: &Selector,
+    range: MillisTimeRange,
+    transforms: &StackTransforms,
+) -> Result<Bytes, Status> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("query", &format!("{meant}{selector}"));
+    query.append_pair("from", &nanos_text(range.start)).append_pair("until", &nanos_text(range.end));
+    query.append_pair("format", "pprof");
+    for transform in transforms.transforms() {
+        let (name, text) = transform.to_option();
+        query.append_pair(name, &text);
+    }
+    client.file("athanor/export", &query.finish(), "application/octet-stream").await
+}
+
+/// Returns a time in nanoseconds, with so many digits that it is not read in another unit.
+fn nanos_text(millis: i64) -> String {
+    format!("{:018}", i128::from(millis) * 1_000_000)
 }
 
 /// Fetches the number of profiles of a gauge. Values of other types are sums.
@@ -113,13 +144,7 @@ async fn fetch_divisor(
     if !meant.is_gauge() {
         return Ok(ValueDivisor::default());
     }
-    let query = Query {
-        profile_type: meant.to_string(),
-        selector: selector.to_string(),
-        start: range.start,
-        end: range.end,
-        ..Query::default()
-    };
+    let query = range.to_query(meant, selector, &StackTransforms::default());
     let page = Some(Page { offset: 0, limit: 1 });
     let request = FunctionsRequest { query: Some(query), page, ..FunctionsRequest::default() };
     let response: FunctionsResponse = client.request("athanor.v1.ExploreService/Functions", &request).await?;
@@ -132,6 +157,7 @@ pub(super) async fn missing(
     meant: &ProfileType,
     selector: &Selector,
     range: MillisTimeRange,
+    transforms: &StackTransforms,
 ) -> Status {
     match types::fetch_types(client, selector, range).await {
         Ok(known) if !known.is_empty() && !known.contains(meant) => {
@@ -139,7 +165,12 @@ pub(super) async fn missing(
         }
         Ok(_) => {
             let meant = harmless(&meant.to_string());
-            let message = format!("no profiles of {meant}{selector} {range}; change --since or --selector");
+            let message = match transforms.is_empty() {
+                true => format!("no profiles of {meant}{selector} {range}; change --since or --selector"),
+                false => format!(
+                    "no stacks of {meant}{selector} {range} that the transforms keep; change the transforms, --since or --selector"
+                ),
+            };
             Status::new(ErrorCode::NotFound, message)
         }
         Err(status) => status,
@@ -158,11 +189,12 @@ pub(super) async fn diff(args: &QueryDiffArgs, output: &ConsoleOutput) -> Result
         return Err(Status::new(ErrorCode::Invalid, message));
     }
     let meant = types::resolve_type(&client, args.profile_type.as_deref(), &args.right, right_range).await?;
-    let left = fetch(&client, &meant, &args.left, left_range);
-    let right = fetch(&client, &meant, &args.right, right_range);
+    let transforms = &args.stacks.transforms;
+    let left = fetch(&client, &meant, &args.left, left_range, transforms);
+    let right = fetch(&client, &meant, &args.right, right_range, transforms);
     let (left, right) = futures::future::try_join(left, right).await?;
     let shown = right.profile.header.types[0].clone();
     let [left, right] =
-        [left, right].map(|side| DiffSide::from_profile(&pruned(side.profile), 0, side.divisor));
+        [left, right].map(|side| DiffSide::from_profile(&convert::pruned(side.profile), 0, side.divisor));
     changes::compare(&left, &right, &shown, args.limit, output)
 }

@@ -10,7 +10,7 @@ use athanor_arrow_format::AppendedRows;
 use athanor_chassis::units::format_duration;
 use athanor_chassis::{ErrorCode, Random, Status};
 use athanor_client::{ApiClient, RetryPolicy};
-use athanor_proto::athanor::v1::{Query, SamplesRequest};
+use athanor_proto::athanor::v1::SamplesRequest;
 use bytes::Bytes;
 use indicatif::ProgressBar;
 
@@ -29,7 +29,7 @@ const MAX_PAGE_RETRIES: u32 = 5;
 
 /// Writes all samples to a file.
 pub(super) async fn run(args: QuerySamplesArgs, output: &ConsoleOutput) -> Result<(), Status> {
-    let QuerySamplesArgs { select, out, mut columns, rows_per_request } = args;
+    let QuerySamplesArgs { select, out, mut columns, rows_per_request, stacks } = args;
     let client = connection::client(&select.remote)?;
     let range = MillisTimeRange::of(&select.times, client.clock())?;
     let meant = types::resolve_type(&client, select.profile_type.as_deref(), &select.selector, range).await?;
@@ -37,18 +37,13 @@ pub(super) async fn run(args: QuerySamplesArgs, output: &ConsoleOutput) -> Resul
     if !columns.is_empty() {
         columns.push(CURSOR_COLUMN.to_owned());
     }
-    let query = Query {
-        profile_type: meant.to_string(),
-        selector: select.selector.to_string(),
-        start: range.start,
-        end: range.end,
-        ..Query::default()
-    };
+    let transforms = &stacks.transforms;
+    let query = range.to_query(&meant, &select.selector, transforms);
     let request =
         SamplesRequest { query: Some(query), columns, limit: Some(rows_per_request), cursor: String::new() };
     let late_warnings = export(&client, request, range, &mut file).await?;
     if file.rows() == 0 {
-        return Err(profile::missing(&client, &meant, &select.selector, range).await);
+        return Err(profile::missing(&client, &meant, &select.selector, range, transforms).await);
     }
     for warning in late_warnings {
         eprintln!("athanor: {}: partial response: {}", client.address(), harmless(&warning));
