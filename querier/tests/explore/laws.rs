@@ -30,7 +30,7 @@ pub fn weigh<K: Ord + Clone>(rows: &[Row], key: impl Fn(u8, (u8, i64)) -> K) -> 
 }
 
 /// Self values by path below the root.
-fn by_path(tree: &Tree) -> BTreeMap<String, i64> {
+pub fn by_path(tree: &Tree) -> BTreeMap<String, i64> {
     let (mut paths, mut found) = (Vec::<String>::new(), BTreeMap::new());
     for node in &tree.nodes {
         let above = paths.get(node.parent as usize).cloned().unwrap_or_default();
@@ -44,7 +44,7 @@ fn by_path(tree: &Tree) -> BTreeMap<String, i64> {
     found
 }
 
-fn sums(paths: impl Iterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
+pub fn sums(paths: impl Iterator<Item = (String, i64)>) -> BTreeMap<String, i64> {
     let mut found = BTreeMap::new();
     paths.for_each(|(path, value)| *found.entry(path).or_default() += value);
     found.retain(|_, value| *value != 0);

@@ -20,6 +20,7 @@ mod laws;
 mod newer;
 mod samples;
 mod single;
+mod transforms;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const PERIOD: i64 = 10;
