@@ -12,7 +12,7 @@ use super::source::{root, walk};
 /// Crates by layer; a crate may use those of lower layers only. The agent is above the sampler, because it contains
 /// the program and the sampler is one of its collectors.
 const LAYERS: [&[&str]; 8] = [
-    &["proto", "chassis"],
+    &["proto", "chassis", "ui"],
     &["profile", "storage"],
     &["block", "query", "arrow-format", "cluster", "consensus", "client", "http-server"],
     &["catalog", "agent-ebpf"],
