@@ -1,5 +1,8 @@
 //! Writer of flame graphs as self-contained SVG files: names on hover, zoom on click, a search box.
 //!
+//! A graph fills the width of its window. Its script lays the boxes out for each width, so that text keeps its size.
+//! Without the script, as inside an image, the graph scales as a whole.
+//!
 //! All displayed text is escaped. The script contains no part of a profile and writes text only.
 
 use std::fmt::Write;
@@ -9,19 +12,20 @@ use crate::data_model::symbols::NO_ENTRY;
 use crate::render::layout::{bar_name, bar_value, layout_bars};
 use crate::render::printable::{replace_control, shorten_name};
 
+/// Width of the coordinates in the file. The script replaces it by the width of the window.
 const GRAPH_WIDTH_PX: f64 = 1200.0;
 /// Height above the root, for title and search box.
 const HEADER_HEIGHT_PX: usize = 34;
 const ROW_HEIGHT_PX: usize = 17;
 /// Width of a letter. Boxes with space for fewer than three letters have no text.
 const LETTER_WIDTH_PX: f64 = 7.25;
-/// Left edge of the search box, and right limit of the title.
-const SEARCH_BOX_X_PX: f64 = 940.0;
+/// Distance of the search box from the right edge. The title ends before it.
+const SEARCH_BOX_OFFSET_PX: f64 = 260.0;
 const EMPTY_GRAPH_TEXT: &str = "There are no samples of this in this time.";
 /// Minimum width of a box. Narrower ones are left out.
 const MIN_BOX_WIDTH_PX: f64 = 0.1;
 
-const GRAPH_STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:none}\
+const GRAPH_STYLE: &str = "svg{width:100%;height:auto}text{font:12px monospace;fill:#111;pointer-events:none}\
     .b{cursor:pointer}.b:hover rect{stroke:#111}.d rect{opacity:.45}.h{display:none}.m rect{fill:#c3f}\
     input{font:12px monospace;width:100%;box-sizing:border-box}";
 
@@ -29,60 +33,77 @@ const GRAPH_STYLE: &str = "text{font:12px monospace;fill:#111;pointer-events:non
 pub const GRAPH_SCRIPT: &str = r#"
 "use strict";
 (function () {
-  const width = 1200, letter = 7.25;
-  const boxes = Array.from(document.querySelectorAll("g.b"), function (g) {
-    const rect = g.querySelector("rect"), x = +rect.getAttribute("x"), w = +rect.getAttribute("width");
+  const svg = document.currentScript.ownerSVGElement, written = svg.viewBox.baseVal;
+  const letter = 7.25, fileWidth = written.width, height = written.height, offset = 260, least = 480;
+  const field = svg.querySelector("foreignObject"), heading = svg.querySelector("text");
+  const title = svg.querySelector("title").textContent;
+  const boxes = Array.from(svg.querySelectorAll("g.b"), function (g) {
+    const rect = g.querySelector("rect");
+    const x = rect.getAttribute("x") / fileWidth, w = rect.getAttribute("width") / fileWidth;
     const name = g.querySelector("title").textContent.split("\n")[0];
     return { g, rect, text: g.querySelector("text"), name, x, w, y: +rect.getAttribute("y") };
   });
-  function fit(box, w) {
-    const letters = Math.floor((w - 6) / letter), name = Array.from(box.name);
+  let zoomed = { x: 0, w: 1, y: 0 };
+  function fit(name, w) {
+    const letters = Math.floor((w - 6) / letter), all = Array.from(name);
     if (letters < 3) return "";
-    return name.length <= letters ? box.name : name.slice(0, letters - 1).join("") + "…";
+    return all.length <= letters ? name : all.slice(0, letters - 1).join("") + "…";
   }
-  function zoom(to) {
-    const scale = width / to.w, slack = 0.001;
+  function draw() {
+    const width = Math.max(least, svg.getBoundingClientRect().width || fileWidth);
+    const scale = width / zoomed.w, slack = 1e-6;
+    svg.setAttribute("viewBox", "0 0 " + width + " " + height);
+    field.setAttribute("x", width - offset);
+    heading.textContent = fit(title, width - offset);
     for (const box of boxes) {
-      const above = box.y < to.y;
-      const covers = box.x <= to.x + slack && box.x + box.w >= to.x + to.w - slack;
-      const within = box.x >= to.x - slack && box.x + box.w <= to.x + to.w + slack;
+      const above = box.y < zoomed.y;
+      const covers = box.x <= zoomed.x + slack && box.x + box.w >= zoomed.x + zoomed.w - slack;
+      const within = box.x >= zoomed.x - slack && box.x + box.w <= zoomed.x + zoomed.w + slack;
       const shown = above ? covers : within;
       box.g.classList.toggle("h", !shown);
       box.g.classList.toggle("d", above && shown);
       if (!shown) continue;
-      const x = above ? 0 : (box.x - to.x) * scale, w = above ? width : box.w * scale;
+      const x = above ? 0 : (box.x - zoomed.x) * scale, w = above ? width : box.w * scale;
       box.rect.setAttribute("x", x);
       box.rect.setAttribute("width", w);
       box.text.setAttribute("x", x + 3);
-      box.text.textContent = fit(box, w);
+      box.text.textContent = fit(box.name, w);
     }
   }
-  for (const box of boxes) box.g.addEventListener("click", function () { zoom(box); });
-  document.querySelector("input").addEventListener("input", function (event) {
+  for (const box of boxes) {
+    box.g.addEventListener("click", function () {
+      zoomed = box;
+      draw();
+    });
+  }
+  svg.querySelector("input").addEventListener("input", function (event) {
     const wanted = event.target.value.toLowerCase();
     for (const box of boxes) {
       box.g.classList.toggle("m", wanted !== "" && box.name.toLowerCase().includes(wanted));
     }
   });
+  window.addEventListener("resize", draw);
+  draw();
 })();
 "#;
 
-/// Writes the flame graph of a tree, root on top. Boxes too narrow to be visible are left out.
+/// Writes the flame graph of a tree, root on top. Boxes that are too narrow to be visible are left out.
 pub fn write(tree: &Tree, unit: &str, title: &str) -> String {
     let bars = layout_bars(tree);
     let seen = |at: usize| at == 0 || (bars[at].end - bars[at].start) * GRAPH_WIDTH_PX >= MIN_BOX_WIDTH_PX;
     let rows = (0..bars.len()).filter(|&at| seen(at)).map(|at| bars[at].level + 1).max().unwrap_or(0);
     let height = HEADER_HEIGHT_PX + rows * ROW_HEIGHT_PX + 4;
     let title = replace_control(title);
-    let drawn = escape(&fit(&title, SEARCH_BOX_X_PX));
+    let search_x = GRAPH_WIDTH_PX - SEARCH_BOX_OFFSET_PX;
+    let drawn = escape(&fit(&title, search_x));
     let title = escape(&title);
     let has_samples = bars.len() > 1;
     // Writing to a string cannot fail.
     let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{GRAPH_WIDTH_PX}\" height=\"{height}\" \
-         viewBox=\"0 0 {GRAPH_WIDTH_PX} {height}\">\n<title>{title}</title>\n<style>{GRAPH_STYLE}</style>\n\
-         <rect width=\"{GRAPH_WIDTH_PX}\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{drawn}</text>\n\
-         <foreignObject x=\"{SEARCH_BOX_X_PX}\" y=\"5\" width=\"256\" height=\"26\"><input \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"100%\" viewBox=\"0 0 {GRAPH_WIDTH_PX} {height}\" \
+         preserveAspectRatio=\"xMinYMin meet\">\n<title>{title}</title>\n<style>{GRAPH_STYLE}</style>\n\
+         <rect width=\"100%\" height=\"{height}\" fill=\"#fff\"/>\n<text x=\"3\" y=\"21\">{drawn}</text>\n\
+         <foreignObject x=\"{search_x}\" y=\"5\" width=\"256\" height=\"26\"><input \
          xmlns=\"http://www.w3.org/1999/xhtml\" type=\"search\" placeholder=\"search\"/></foreignObject>\n"
     );
     if !has_samples {
@@ -222,6 +243,20 @@ mod tests {
         let text = write(&whole, "count", "cpu");
         let other = text.lines().position(|line| line.contains("<title>other")).unwrap();
         assert!(text.lines().nth(other + 1).unwrap().contains("fill=\"#bbb\""));
+    }
+
+    #[test]
+    fn graph_fills_the_width_of_its_window() {
+        let text = write(&tree(&[("main;a", 3)]), "count", &"long title ".repeat(40));
+        let head = &text[..text.find('>').unwrap()];
+        assert!(head.contains("width=\"100%\" viewBox=\"0 0 1200 "), "{head}");
+        assert!(!head.contains(" height="), "the height follows from the width: {head}");
+        let drawn = text.split("<text x=\"3\" y=\"21\">").nth(1).unwrap().split('<').next().unwrap();
+        assert!(drawn.ends_with('…') && drawn.chars().count() as f64 * LETTER_WIDTH_PX < 940.0, "{drawn}");
+        // The script derives all sizes from those in the file.
+        for size in [format!("letter = {LETTER_WIDTH_PX}"), format!("offset = {SEARCH_BOX_OFFSET_PX}")] {
+            assert!(GRAPH_SCRIPT.contains(&size), "{size}");
+        }
     }
 
     #[test]
