@@ -295,6 +295,15 @@ pub struct RefusalCode(pub ErrorCode);
 
 const GRPC_STATUS_OK: HeaderValue = HeaderValue::from_static("0");
 
+/// Response extension with the text of an error, from which a server makes a page for browsers.
+#[derive(Clone, Debug)]
+pub struct ErrorText {
+    /// Code of Connect, or of a legacy API.
+    pub code: String,
+    /// Message of the error.
+    pub message: String,
+}
+
 /// Returns an error response in Connect's format, which plain HTTP routes share.
 pub fn json_error(status: &Status) -> Response<Body> {
     json_error_with(status, status.code.connect_code(), status.code.http_status())
@@ -305,6 +314,8 @@ pub fn json_error_with(status: &Status, code: &str, http: u16) -> Response<Body>
     let body = serde_json::json!({ "code": code, "message": status.message });
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = StatusCode::from_u16(http).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let error = ErrorText { code: code.to_owned(), message: status.message.clone() };
+    response.extensions_mut().insert(error);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(wait) = status.retry_after {

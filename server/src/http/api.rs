@@ -5,7 +5,8 @@
 //! - `tables`, `samples`: results as Arrow streams.
 //! - `parca`, `debuginfo`: RPCs of Parca, and uploads of debug information.
 //! - `diagnostics`: records of query diagnostics.
-//! - `ui_pages`: minimal web UI.
+//! - `ui`: files of the web UI, and redirects to it.
+//! - `web_page`: parts of the pages that the server renders.
 //! - `web_policy`: web pages that may call the server, and the permissions of its own pages.
 
 pub(crate) mod debuginfo;
@@ -15,5 +16,6 @@ pub(crate) mod otlp;
 pub(crate) mod parca;
 pub(crate) mod samples;
 pub(crate) mod tables;
-pub(crate) mod ui_pages;
+pub(crate) mod ui;
+pub(crate) mod web_page;
 pub(crate) mod web_policy;

@@ -22,7 +22,7 @@ use crate::http::api::web_policy::{WebPolicy, protect};
 use crate::http::{
     admin::compaction, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
     api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::samples, api::tables,
-    api::ui_pages, query_caller,
+    api::ui, api::web_page, query_caller,
 };
 use query_caller::QueryCaller;
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
@@ -82,22 +82,33 @@ pub fn otlp_router(door: RequestBudget, services: HttpServices) -> Router {
 fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
     let responses = Arc::clone(&hall.services.responses);
     router.layer(axum::middleware::from_fn(
-        move |request: axum::extract::Request, next: axum::middleware::Next| {
+        move |mut request: axum::extract::Request, next: axum::middleware::Next| {
             let web = web.clone();
             let responses = Arc::clone(&responses);
             async move {
                 let version = request.version();
-                // Monitoring must work even if queries use the whole response budget.
-                let budget = (!UNCHARGED_PATHS.contains(&request.uri().path())).then_some(&responses);
-                let mut response = match web.check(&request) {
+                let opens_page = web_page::opens_page(&request);
+                let budget = is_charged(request.uri().path()).then_some(&responses);
+                ui::skip_compression_on_loopback(&mut request);
+                let response = match web.check(&request) {
                     Ok(()) => civil(request, next).await,
                     Err(status) => json_error(&status),
                 };
+                let mut response = sendable(response, version, budget);
+                if opens_page {
+                    response = web_page::show_error_as_page(response);
+                }
                 protect(&mut response);
-                sendable(response, version, budget)
+                response
             }
         },
     ))
+}
+
+/// Returns whether the response of a path takes memory from the response budget. Monitoring must work even if queries
+/// use the whole budget, and the files of the UI are part of the program.
+fn is_charged(path: &str) -> bool {
+    !UNCHARGED_PATHS.contains(&path) && !path.starts_with(ui::UI_PATH)
 }
 
 /// Prepares a response for sending: reserves memory from a budget and announces its trailers.
@@ -274,15 +285,20 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
         ("/pyroscope/ingest", legacy_api::ingest),
         (otlp::HTTP_EXPORT_PATH, otlp::profiles),
     ];
-    let reads: [(&'static str, Handler); 11] = [
+    let reads: [(&'static str, Handler); 16] = [
         ("/pyroscope/render", legacy_api::render),
         ("/pyroscope/render-diff", legacy_api::render_diff),
         ("/pyroscope/label-values", legacy_api::label_values),
         ("/athanor/export", legacy_api::export),
         (diagnostics::DIAGNOSTICS_PATH, diagnostics::records),
         ("/query-diagnostics/{id}", diagnostics::record),
-        ("/", ui_pages::index),
-        ("/flamegraph.svg", ui_pages::flamegraph),
+        ("/", ui::start),
+        ("/ui", ui::without_slash),
+        (ui::UI_PATH, ui::file),
+        ("/ui/{*path}", ui::file),
+        ("/explore", ui::pyroscope_page),
+        ("/comparison", ui::pyroscope_page),
+        ("/flamegraph.svg", legacy_api::flamegraph),
         ("/ready", operator_pages::ready),
         ("/metrics", operator_pages::metrics),
         ("/api/v1/status/buildinfo", operator_pages::build_info),

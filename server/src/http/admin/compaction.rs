@@ -15,7 +15,7 @@ use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
-use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
+use crate::http::api::web_page::{PAGE_CONTENT_TYPE, PAGE_STYLE, escape_html};
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::membership::cluster_overview::ClusterOverview;
 
@@ -38,7 +38,7 @@ fn respond(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
     Box::pin(async move {
         match CompactionOverview::collect(&hall.services.overview).await {
             Ok(overview) if wants_json => text("application/json", overview.to_json().to_string()),
-            Ok(overview) => text("text/html; charset=utf-8", overview.to_page()),
+            Ok(overview) => text(PAGE_CONTENT_TYPE, overview.to_page()),
             Err(status) => json_error(&status),
         }
     })
@@ -146,7 +146,7 @@ impl CompactionOverview {
         page.push_str("</table>");
         self.write_claims(&mut page);
         self.write_failures(&mut page);
-        page.push_str("<p class=\"t\">Also available as <a href=\"/compaction.json\">JSON</a>.</p></html>");
+        page.push_str("<p class=\"t\">Also available as <a href=\"compaction.json\">JSON</a>.</p></html>");
         page
     }
 

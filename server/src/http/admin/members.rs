@@ -11,7 +11,7 @@ use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
 use crate::http::api::legacy_api::not_found;
-use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
+use crate::http::api::web_page::{PAGE_CONTENT_TYPE, PAGE_STYLE, escape_html};
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::membership::cluster_handle::MembershipView;
 
@@ -32,7 +32,7 @@ fn respond(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
         match &hall.services.overview.company {
             None => not_found(),
             Some(company) if wants_json => text("application/json", members_json_body(company).to_string()),
-            Some(company) => text("text/html; charset=utf-8", members_page(company)),
+            Some(company) => text(PAGE_CONTENT_TYPE, members_page(company)),
         }
     })
 }
@@ -88,7 +88,7 @@ fn members_page(company: &MembershipView) -> String {
             member.node
         );
     }
-    page.push_str("</table><p class=\"t\">Also available as <a href=\"/members.json\">JSON</a>.</p></html>");
+    page.push_str("</table><p class=\"t\">Also available as <a href=\"members.json\">JSON</a>.</p></html>");
     page
 }
 

@@ -12,7 +12,7 @@ use axum::http::Request;
 use axum::http::header::ACCEPT;
 use serde_json::{Value, json};
 
-use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
+use crate::http::api::web_page::{PAGE_CONTENT_TYPE, PAGE_STYLE, escape_html};
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 use crate::membership::cluster_overview::ClusterOverview;
 
@@ -33,7 +33,7 @@ fn respond(hall: Arc<HttpState>, wants_json: bool) -> HandlerFuture {
         let overview = ShardOverview::collect(&hall.services.overview).await;
         match wants_json {
             true => text("application/json", overview.to_json().to_string()),
-            false => text("text/html; charset=utf-8", overview.to_page()),
+            false => text(PAGE_CONTENT_TYPE, overview.to_page()),
         }
     })
 }
@@ -130,7 +130,7 @@ impl ShardOverview {
             );
         }
         page.push_str(
-            "</table><p class=\"t\">Also available as <a href=\"/shards.json\">JSON</a>.</p></html>",
+            "</table><p class=\"t\">Also available as <a href=\"shards.json\">JSON</a>.</p></html>",
         );
         page
     }

@@ -14,6 +14,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::sync::watch;
 
 use crate::http::admin::operator_pages;
+use crate::http::api::web_page::{opens_page, show_error_as_page};
+use crate::http::api::web_policy::protect;
 use crate::lifecycle::readiness::Readiness;
 
 /// Maximum time that a request waits for the start.
@@ -40,7 +42,10 @@ async fn wait_for_start(
         Ok(Err(_)) | Err(_) => None,
     };
     let Some(router) = router else {
-        return json_error(&Status::new(ErrorCode::Unavailable, "this server is still starting; retry"));
+        let error = json_error(&Status::new(ErrorCode::Unavailable, "this server is still starting; retry"));
+        let mut response = if opens_page(&request) { show_error_as_page(error) } else { error };
+        protect(&mut response);
+        return response;
     };
     match TowerToHyperService::new(router).call(request).await {
         Ok(response) => response,

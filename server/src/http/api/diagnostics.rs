@@ -9,11 +9,11 @@ use athanor_chassis::{ErrorCode, Status, Timestamp};
 use athanor_http_server::encoding::json_error;
 use athanor_querier::{QueryContext, QueryRecordSummary};
 use axum::body::Body;
-use axum::http::header::{ACCEPT, HeaderName};
+use axum::http::header::HeaderName;
 use axum::http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
 
-use crate::http::api::ui_pages::{PAGE_STYLE, escape_html};
+use crate::http::api::web_page::{PAGE_CONTENT_TYPE, PAGE_STYLE, accepts_html, escape_html};
 use crate::http::query_caller;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 
@@ -45,8 +45,8 @@ pub fn records(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     Box::pin(async move {
         let told = entered(&hall, request.headers()).and_then(|reader| {
             let records = hall.services.querier()?.query_records(&reader);
-            Ok(match wants_page(request.headers()) {
-                true => text("text/html; charset=utf-8", listing(&records, hall.door.clock.wall())),
+            Ok(match accepts_html(request.headers()) {
+                true => text(PAGE_CONTENT_TYPE, listing(&records, hall.door.clock.wall())),
                 false => text("application/json", json!({ "records": records }).to_string()),
             })
         });
@@ -69,22 +69,16 @@ pub fn record(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
 async fn told(hall: &HttpState, headers: &HeaderMap, id: &str) -> Result<Response<Body>, Status> {
     let reader = entered(hall, headers)?;
     let record = hall.services.querier()?.query_record(&reader, id).await?;
-    if !wants_page(headers) {
+    if !accepts_html(headers) {
         return Ok(text("application/json", record));
     }
     let unreadable = |error: serde_json::Error| Status::new(ErrorCode::Internal, error.to_string());
     let record: Value = serde_json::from_slice(&record).map_err(unreadable)?;
-    Ok(text("text/html; charset=utf-8", page(&record)))
+    Ok(text(PAGE_CONTENT_TYPE, page(&record)))
 }
 
 fn entered(hall: &HttpState, headers: &HeaderMap) -> Result<QueryContext, Status> {
     query_caller::parse_reader(headers, hall.door.multitenancy)
-}
-
-/// Returns whether the client accepts HTML, as browsers do.
-fn wants_page(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.any(|value| value.contains("text/html"))
 }
 
 fn listing(records: &[QueryRecordSummary], now: Timestamp) -> String {
@@ -105,7 +99,7 @@ fn listing(records: &[QueryRecordSummary], now: Timestamp) -> String {
         // Writing to a string does not fail.
         let _ = write!(
             page,
-            "<tr><td>{total_millis} ms<td>{outcome}<td><a href=\"{DIAGNOSTICS_PATH}/{id}\">{}</a><td class=\"t\">{} ago",
+            "<tr><td>{total_millis} ms<td>{outcome}<td><a href=\"query-diagnostics/{id}\">{}</a><td class=\"t\">{} ago",
             escape_html(call),
             format_approximate_duration(now.since(came))
         );
@@ -120,7 +114,7 @@ fn page(record: &Value) -> String {
     let lines: Vec<String> = shown.lines().map(escape_html).collect();
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Query</title><style>{PAGE_STYLE}</style>\
-         <h1>Query diagnostics</h1><pre>{}</pre><p class=\"t\"><a href=\"{DIAGNOSTICS_PATH}\">Others</a></p></html>",
+         <h1>Query diagnostics</h1><pre>{}</pre><p class=\"t\"><a href=\"../query-diagnostics\">Others</a></p></html>",
         lines.join("\n")
     )
 }
@@ -139,7 +133,7 @@ mod tests {
             total_millis: 1.25,
         };
         let shown = listing(&[summary], Timestamp::from_seconds(61));
-        for part in ["1.25 ms", "href=\"/query-diagnostics/an-id\"", "1 minute ago"] {
+        for part in ["1.25 ms", "href=\"query-diagnostics/an-id\"", "1 minute ago"] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(listing(&[], Timestamp::UNIX_EPOCH).contains("X-Pyroscope-Collect-Diagnostics"));

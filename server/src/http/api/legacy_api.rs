@@ -12,7 +12,7 @@ use athanor_http_server::partial_header::set_partial_headers;
 use athanor_http_server::result_headers::{set_diagnostics_id, set_resolution_header};
 use athanor_http_server::tenant_header;
 use athanor_http_server::unary::deadline;
-use athanor_querier::{QueryContext, RenderedResponse};
+use athanor_querier::{QueryContext, RenderedResponse, parse_parameters};
 use axum::body::Body;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -22,8 +22,11 @@ use crate::http::query_caller;
 use crate::http::resolution_header::resolution_value;
 use crate::http::routes::state::{HandlerFuture, HttpState, text};
 
-const NOT_FOUND_MESSAGE: &str = "path not found: send profiles to /ingest or /push.v1.PusherService/Push; / \
-lists services\n";
+const NOT_FOUND_MESSAGE: &str = "path not found: send profiles to /ingest or /push.v1.PusherService/Push; open / \
+in a browser\n";
+
+/// Start of the range of `/flamegraph.svg`, unless the request states one.
+const DEFAULT_FLAMEGRAPH_START: &str = "now-1h";
 
 /// Returns the response for an unknown path.
 pub fn not_found() -> Response<Body> {
@@ -76,6 +79,7 @@ enum GetEndpoint {
     RenderDiff,
     Values,
     Export,
+    Flamegraph,
 }
 
 impl GetEndpoint {
@@ -85,6 +89,7 @@ impl GetEndpoint {
             GetEndpoint::RenderDiff => "/pyroscope/render-diff",
             GetEndpoint::Values => "/pyroscope/label-values",
             GetEndpoint::Export => "/athanor/export",
+            GetEndpoint::Flamegraph => "/flamegraph.svg",
         }
     }
 }
@@ -109,6 +114,33 @@ pub fn export(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     read(hall, request, GetEndpoint::Export)
 }
 
+/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…`: a flame graph, as from `/athanor/export`. The default range
+/// is the last hour.
+pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+    read(hall, request, GetEndpoint::Flamegraph)
+}
+
+/// Returns the parameters of `/athanor/export` for those of `/flamegraph.svg`.
+fn flamegraph_parameters(query: &str) -> Result<String, Status> {
+    let given = parse_parameters(query)?;
+    let value = |name: &str| given.iter().find(|pair| pair.0 == name).map(|pair| pair.1.as_str());
+    let profile_type = value("type").unwrap_or_default();
+    let selector = match value("service") {
+        Some(service) => format!("{profile_type}{{service_name={}}}", quote(service)),
+        None => format!("{profile_type}{{}}"),
+    };
+    let mut parameters = form_urlencoded::Serializer::new(String::new());
+    parameters.append_pair("format", "svg").append_pair("query", &selector);
+    parameters.append_pair("from", value("from").unwrap_or(DEFAULT_FLAMEGRAPH_START));
+    parameters.append_pair("until", value("until").unwrap_or("now"));
+    Ok(parameters.finish())
+}
+
+/// Returns a text as in a selector, in quotation marks.
+fn quote(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
+}
+
 fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> HandlerFuture {
     let parts = request.into_parts().0;
     Box::pin(async move {
@@ -125,6 +157,7 @@ fn read(hall: Arc<HttpState>, request: Request<Body>, what: GetEndpoint) -> Hand
                 GetEndpoint::RenderDiff => querier.render_diff(&reader, query).await,
                 GetEndpoint::Values => querier.render_label_values(&reader, query).await,
                 GetEndpoint::Export => querier.export(&reader, query).await,
+                GetEndpoint::Flamegraph => querier.export(&reader, &flamegraph_parameters(query)?).await,
             }
         };
         let rendered = match deadline(&parts.headers) {
@@ -180,6 +213,25 @@ fn vary(mut response: Response<Body>) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flamegraph_is_an_export_of_a_service() {
+        let parameters = |query: &str| parse_parameters(&flamegraph_parameters(query).unwrap()).unwrap();
+        let pairs = |pairs: [(&str, &str); 4]| pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(
+            parameters("service=a%22%5C&type=cpu:t&from=2026-03-02T10:00:00Z"),
+            pairs([
+                ("format", "svg"),
+                ("query", r#"cpu:t{service_name="a\"\\"}"#),
+                ("from", "2026-03-02T10:00:00Z"),
+                ("until", "now"),
+            ])
+        );
+        assert_eq!(
+            parameters("type=cpu:t&until=noon&format=pprof"),
+            pairs([("format", "svg"), ("query", "cpu:t{}"), ("from", "now-1h"), ("until", "noon")])
+        );
+    }
 
     #[test]
     fn a_body_that_comes_too_slowly_is_408() {

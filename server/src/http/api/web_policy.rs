@@ -147,7 +147,7 @@ impl WebPolicy {
     }
 }
 
-/// Adds the security headers of a response for browsers.
+/// Adds the security headers of a response for browsers. The files of the UI have a policy of their own.
 pub fn protect(response: &mut Response<Body>) {
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let policy = match content_type {
@@ -157,7 +157,7 @@ pub fn protect(response: &mut Response<Body>) {
     };
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF_VALUE);
     if let Some(policy) = policy {
-        response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+        response.headers_mut().entry(CONTENT_SECURITY_POLICY).or_insert(policy);
     }
 }
 
@@ -267,6 +267,37 @@ mod tests {
         }
         let default_port = [("host", "profiles.internal"), ("origin", "https://profiles.internal")];
         assert_eq!(super::tests::refused(&policy("0.0.0.0:1"), "POST", &default_port), None);
+    }
+
+    #[test]
+    fn calls_of_the_ui_pass_from_its_own_origin_only() {
+        let call = |listens: &str, headers: &[(&str, &str)]| {
+            let ui = [("host", "127.0.0.1:4040"), ("athanor-ui", "1"), ("content-type", "application/json")];
+            refused(&policy(listens), "POST", &[&ui[..], headers].concat())
+        };
+        for listens in ["127.0.0.1:4040", "0.0.0.0:4040"] {
+            let own = [("origin", "http://127.0.0.1:4040"), ("sec-fetch-site", "same-origin")];
+            assert_eq!(call(listens, &own), None);
+            assert_eq!(call(listens, &own[..1]), None, "plain HTTP states no site");
+            let proxied = [("origin", "https://profiles.internal"), ("sec-fetch-site", "same-origin")];
+            assert_eq!(call(listens, &proxied), None, "a proxy changes the host");
+            for site in ["cross-site", "same-site"] {
+                let foreign = [("origin", "http://localhost:3000"), ("sec-fetch-site", site)];
+                assert_eq!(call(listens, &foreign), Some("foreign_origin"), "{site}");
+            }
+        }
+    }
+
+    #[test]
+    fn policy_of_the_ui_stays() {
+        let mut response = Response::builder()
+            .header(CONTENT_TYPE, "text/html; charset=utf-8")
+            .header(CONTENT_SECURITY_POLICY, "default-src 'none'; script-src 'self'")
+            .body(Body::empty())
+            .unwrap();
+        protect(&mut response);
+        let policies = response.headers().get_all(CONTENT_SECURITY_POLICY);
+        assert_eq!(policies.iter().collect::<Vec<_>>(), ["default-src 'none'; script-src 'self'"]);
     }
 
     #[test]
