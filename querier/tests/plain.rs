@@ -169,7 +169,12 @@ async fn files_hold_all_that_is_selected() {
     let otlp = export("otlp").await.unwrap();
     assert_eq!(otlp.content_type, "application/x-protobuf");
     assert!(otlp.body.windows(4).any(|bytes| bytes == b"shop"));
-    assert_eq!(export("svg").await.unwrap_err().code, ErrorCode::Invalid);
+    let graph = export("svg").await.unwrap();
+    assert_eq!(graph.content_type, "image/svg+xml");
+    let graph = String::from_utf8(graph.body).unwrap();
+    assert!(graph.contains(&format!("<title>shop · {TYPE}</title>")), "{graph}");
+    assert!(graph.contains("<title>work\n10ns, 90.91 %</title>"), "{graph}");
+    assert_eq!(export("png").await.unwrap_err().code, ErrorCode::Invalid);
 }
 
 /// As much of OpenTelemetry's profiles as says what lies between two samples.

@@ -6,7 +6,7 @@ use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::store_interface::series::SERVICE_NAME_LABEL;
 use athanor_profile::{
     ProfileHeader, ProfileType, ValueType, formats::folded, formats::otlp, formats::pprof,
-    formats::speedscope,
+    formats::speedscope, render::svg,
 };
 use athanor_query::{
     MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
@@ -17,7 +17,9 @@ use super::{
 };
 use crate::QueryContext;
 use crate::api::explore::{compile_transforms, refused_transforms};
-use crate::api::merge::{CallGraphStyle, call_graph, full_tree, merged_header, merged_stacks};
+use crate::api::merge::{
+    CallGraphStyle, WARNING_PREFIX, call_graph, full_tree, merged_header, merged_stacks,
+};
 use crate::execute::executor::QueryExecutor;
 use crate::execute::fan_out::unexpected_result_type;
 use crate::execute::run_query::run_query;
@@ -30,6 +32,13 @@ const JSON_FRAME_BYTES: usize = 64;
 /// Maximum length of a number in text, with its separators.
 const MAX_NUMBER_BYTES: usize = 24;
 
+/// Memory of a box in an SVG file: its tags and numbers.
+const SVG_BOX_BYTES: usize = 256;
+/// Copies of a name in a box: the text on hover and the label, each with escaped characters.
+const SVG_NAME_COPIES: usize = 4;
+/// Number of nodes of an SVG file, unless the request states another. More boxes are too small to distinguish.
+const DEFAULT_SVG_NODES: i64 = 16 * 1024;
+
 /// File format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExportFormat {
@@ -38,6 +47,7 @@ enum ExportFormat {
     Speedscope,
     Dot,
     Otlp,
+    Svg,
 }
 
 impl ExportFormat {
@@ -48,8 +58,9 @@ impl ExportFormat {
             "speedscope" => Ok(ExportFormat::Speedscope),
             "dot" => Ok(ExportFormat::Dot),
             "otlp" => Ok(ExportFormat::Otlp),
+            "svg" => Ok(ExportFormat::Svg),
             other => Err(invalid_argument(format!(
-                "format is {other:?}; write pprof, folded, speedscope, dot or otlp"
+                "format is {other:?}; write pprof, folded, speedscope, dot, otlp or svg"
             ))),
         }
     }
@@ -60,6 +71,7 @@ impl ExportFormat {
             ExportFormat::Folded | ExportFormat::Dot => DOT_CONTENT_TYPE,
             ExportFormat::Speedscope => "application/json",
             ExportFormat::Otlp => "application/x-protobuf",
+            ExportFormat::Svg => "image/svg+xml",
         }
     }
 }
@@ -71,13 +83,16 @@ pub(crate) async fn export(
 ) -> Result<RenderedResponse, Status> {
     let parameters = UrlParameters::parse(query)?;
     let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
-    let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0);
-    let cut =
-        asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &executor.limits(reader))).transpose()?;
+    let limits = executor.limits(reader);
+    let most = i64::from(limits.max_flamegraph_nodes_max);
+    let default_nodes = (format == ExportFormat::Svg).then_some(DEFAULT_SVG_NODES.min(most));
+    let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0).or(default_nodes);
+    let cut = asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &limits)).transpose()?;
     let mut side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
     side.stacks.filter.transforms = compile_transforms(executor, parse_transforms(&parameters)?).await?;
     let body = match format {
         ExportFormat::Folded => export_folded(executor, reader, side, cut).await?,
+        ExportFormat::Svg => export_svg(executor, reader, side, cut).await?,
         ExportFormat::Dot => {
             let unit = side.profile_type.value.unit;
             let graph_style = CallGraphStyle { unit, max_nodes: validate::graph_node_limit(cut) };
@@ -112,6 +127,40 @@ async fn export_folded(
             Ok(folded::write(&tree).into_bytes())
         })
         .await?
+}
+
+async fn export_svg(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    side: RenderSide,
+    max_nodes: Option<NodeLimit>,
+) -> Result<Vec<u8>, Status> {
+    let service = side.selection.selector.clone().take_equal(SERVICE_NAME_LABEL);
+    let RenderSide { selection, stacks, profile_type, .. } = side;
+    let mut tree = full_tree(executor, reader, selection, stacks).await?;
+    let job_executor = executor.clone();
+    let held = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
+            if let Some(NodeLimit { asked, most, .. }) = max_nodes {
+                tree.truncate_with_ties(asked, most);
+            }
+            job_executor.reserve_memory(&held, svg_bytes(&tree))?;
+            let title = graph_title(service.as_deref(), &profile_type, &held.warnings());
+            Ok(svg::write(&tree, &profile_type.value.unit, &title).into_bytes())
+        })
+        .await?
+}
+
+/// Returns the title of a graph: its service, its type, and the data that it lacks.
+fn graph_title(service: Option<&str>, profile_type: &ProfileType, warnings: &[String]) -> String {
+    let service = service.map(|service| format!("{service} · ")).unwrap_or_default();
+    let lacks = if warnings.is_empty() {
+        String::new()
+    } else {
+        format!(" · {WARNING_PREFIX}{}", warnings.join("; "))
+    };
+    format!("{service}{profile_type}{lacks}")
 }
 
 async fn export_stacks(
@@ -219,6 +268,12 @@ fn folded_bytes(tree: &Tree) -> usize {
     lines.map(|(_, length)| length + MAX_NUMBER_BYTES).sum()
 }
 
+/// Returns the approximate length of a graph.
+fn svg_bytes(tree: &Tree) -> usize {
+    let names = tree.nodes().iter().map(|node| SVG_NAME_COPIES * tree.name(node).len());
+    tree.nodes().len() * SVG_BOX_BYTES + names.sum::<usize>()
+}
+
 #[cfg(test)]
 mod tests {
     use athanor_profile::Dictionary;
@@ -239,6 +294,28 @@ mod tests {
     #[test]
     fn formats_are_known_by_their_names() {
         assert_eq!(ExportFormat::parse("").unwrap(), ExportFormat::Pprof);
-        assert!(ExportFormat::parse("svg").unwrap_err().message.contains("speedscope"));
+        assert_eq!(ExportFormat::parse("svg").unwrap(), ExportFormat::Svg);
+        assert!(ExportFormat::parse("png").unwrap_err().message.contains("speedscope"));
+    }
+
+    #[test]
+    fn graph_takes_no_more_than_its_estimate() {
+        let mut dictionary = Dictionary::default();
+        for path in ["main;a", "main;<b> & \"c\";größe"] {
+            dictionary.intern_named_stack(path.split(';'));
+        }
+        let tree = Tree::from_totals(&dictionary, &[i64::MAX / 2, 7]);
+        let empty = svg::write(&Tree::default(), "nanoseconds", "").len();
+        let written = svg::write(&tree, "nanoseconds", "").len();
+        assert!(written - empty <= svg_bytes(&tree), "{written} {empty}");
+    }
+
+    #[test]
+    fn title_of_a_graph_states_the_missing_data() {
+        let profile_type: ProfileType = "process_cpu:cpu:nanoseconds:cpu:nanoseconds".parse().unwrap();
+        let title = graph_title(Some("shop"), &profile_type, &[]);
+        assert_eq!(title, "shop · process_cpu:cpu:nanoseconds:cpu:nanoseconds");
+        let title = graph_title(None, &profile_type, &["one block is damaged".to_owned()]);
+        assert!(title.starts_with("process_cpu") && title.ends_with("one block is damaged"), "{title}");
     }
 }
