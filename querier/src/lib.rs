@@ -40,7 +40,7 @@ mod validate;
 
 pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};
 pub use api::explore::SampleStream;
-pub use api::render::{RenderedResponse, parse_parameters, parse_time};
+pub use api::render::{RenderedResponse, parse_parameters};
 pub use async_query::background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
 pub use async_query::peer_queriers::{PeerQueriers, QuerierClusterDeps};
 pub use async_query::query_handle::{PeerRequest, QueryHandleId};

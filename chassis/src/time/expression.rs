@@ -1,6 +1,6 @@
-//! Times as clients write them: `now-1h`, `20260302`, `1772445600`, `2026-03-02T10:00:00Z`.
+//! Times as clients write them: `now-1h`, `1h`, `20260302`, `1772445600`, `2026-03-02T10:00:00Z`.
 //!
-//! One grammar serves all APIs, and [`TimeSyntax`] names the API. Each allows a part of the forms:
+//! One grammar serves all APIs, and [`TimeSyntax`] names the API. Each allows a part of the forms, and `Render` all:
 //!
 //! | form | `Render` | `Ingest` | `CommandLine` |
 //! |---|---|---|---|
@@ -11,11 +11,12 @@
 //! | `20260302`, the beginning of a day in UTC | yes | yes | yes |
 //! | day or Unix time with an offset, `20260302-1h` | yes | no | no |
 //! | Unix time of up to 11 digits in seconds, 14 in milliseconds, 17 in microseconds, else nanoseconds | yes | yes | yes |
-//! | RFC 3339, where time of day, seconds and zone may be missing | no | no | yes |
+//! | RFC 3339, where time of day, seconds and zone may be missing | yes | no | yes |
+//! | `1h30m`, before the end of the range | yes | no | yes |
 //! | `_`, `,` and spaces within, all ignored | yes | yes | no |
-//! | units of offsets | Graphite's words | Graphite's words | as in settings, [`parse_duration`] |
+//! | units of offsets | both | Graphite's words | as in settings, [`parse_duration`] |
 //!
-//! No API takes a day that the calendar lacks, such as the 31st of February.
+//! Spaces within RFC 3339 count. No API takes a day that the calendar lacks, such as the 31st of February.
 
 use chrono::{NaiveDate, NaiveTime};
 
@@ -28,7 +29,8 @@ const NANOS_PER_DAY: i64 = 86_400 * NANOS_PER_SECOND;
 /// API that receives a time. It determines the allowed forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeSyntax {
-    /// Parameters of Pyroscope's `/render`: the at-time syntax of Graphite.
+    /// Parameters of URLs for people, such as Pyroscope's `/render`: the at-time syntax of Graphite, and the
+    /// forms of commands.
     Render,
     /// Parameters of Pyroscope's `/ingest`.
     Ingest,
@@ -36,7 +38,7 @@ pub enum TimeSyntax {
     CommandLine,
 }
 
-/// Absolute time, or time relative to the current one.
+/// Absolute time, or time relative to the current one or to the end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeExpression {
     reference: TimeReference,
@@ -50,6 +52,8 @@ enum TimeReference {
     Now,
     /// Beginning of the current day in UTC.
     Midnight,
+    /// End of the range that the time begins. The current time, if the time begins none.
+    RangeEnd,
     /// Absolute time.
     At(Timestamp),
 }
@@ -59,15 +63,23 @@ impl TimeExpression {
     pub fn parse(text: &str, syntax: TimeSyntax) -> Option<Self> {
         match syntax {
             TimeSyntax::CommandLine => parse_argument(text.trim()),
-            TimeSyntax::Render | TimeSyntax::Ingest => parse_at_time(text, syntax),
+            TimeSyntax::Ingest => parse_at_time(text, syntax),
+            // A text that both take means the same in both.
+            TimeSyntax::Render => parse_at_time(text, syntax).or_else(|| parse_argument(text.trim())),
         }
     }
 
     /// Returns the time if the current time is `now`, or `None` if it is outside the range of a timestamp.
     pub fn resolve(self, now: Timestamp) -> Option<Timestamp> {
+        self.resolve_start(now, now)
+    }
+
+    /// Like [`TimeExpression::resolve`], for the start of a range that ends at `end`.
+    pub fn resolve_start(self, now: Timestamp, end: Timestamp) -> Option<Timestamp> {
         let reference = match self.reference {
             TimeReference::Now => now.nanos(),
             TimeReference::Midnight => now.nanos().div_euclid(NANOS_PER_DAY).checked_mul(NANOS_PER_DAY)?,
+            TimeReference::RangeEnd => end.nanos(),
             TimeReference::At(time) => time.nanos(),
         };
         reference.checked_add(self.offset_nanos).map(Timestamp::from_nanos)
@@ -80,16 +92,27 @@ impl TimeExpression {
 
 /// Parses an argument of a command.
 fn parse_argument(text: &str) -> Option<TimeExpression> {
+    if is_number(text) {
+        return parse_number(text).map(TimeExpression::at);
+    }
     if let Some(rest) = text.strip_prefix("now") {
-        let ago = match rest.strip_prefix('-') {
-            Some(span) => i64::try_from(parse_duration(span).ok()?.as_nanos()).unwrap_or(i64::MAX),
+        let offset_nanos = match rest.strip_prefix('-') {
+            Some(span) => -parse_span(span)?,
             None if rest.is_empty() => 0,
             None => return None,
         };
-        return Some(TimeExpression { reference: TimeReference::Now, offset_nanos: -ago });
+        return Some(TimeExpression { reference: TimeReference::Now, offset_nanos });
     }
-    let time = if is_number(text) { parse_number(text) } else { parse_date_time(text) };
-    time.map(TimeExpression::at)
+    match parse_span(text) {
+        Some(span) => Some(TimeExpression { reference: TimeReference::RangeEnd, offset_nanos: -span }),
+        None => parse_date_time(text).map(TimeExpression::at),
+    }
+}
+
+/// Parses a duration of a command. Returns nanoseconds.
+fn parse_span(text: &str) -> Option<i64> {
+    let span = parse_duration(text).ok()?;
+    Some(i64::try_from(span.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// Parses a time in the at-time syntax of Graphite.
@@ -265,7 +288,7 @@ mod tests {
         let all = [Render, Ingest, CommandLine].as_slice();
         let at_time = [Render, Ingest].as_slice();
         let render = [Render].as_slice();
-        let command_line = [CommandLine].as_slice();
+        let commands = [Render, CommandLine].as_slice();
         for (text, seconds, allowed) in [
             ("", 1_772_445_660, render),
             ("now", 1_772_445_660, all),
@@ -294,16 +317,33 @@ mod tests {
             ("1772445600000", 1_772_445_600, all),
             ("1772445600000000", 1_772_445_600, all),
             ("1772445600000000000", 1_772_445_600, all),
-            ("2024-02-29", 1_709_164_800, command_line),
-            ("2024-02-29T12:34:56.789Z", 1_709_210_096, command_line),
-            ("2024-03-01 01:30+02:00", 1_709_249_400, command_line),
-            ("1969-12-31T23:00:00-00:30", -1_800, command_line),
+            ("2024-02-29", 1_709_164_800, commands),
+            ("2024-02-29T12:34:56.789Z", 1_709_210_096, commands),
+            ("2024-03-01 01:30+02:00", 1_709_249_400, commands),
+            ("1969-12-31T23:00:00-00:30", -1_800, commands),
+            (" 2024-02-29T12:34Z ", 1_709_210_040, commands),
+            ("now-1500ms", 1_772_445_658, commands),
+            ("1h30m", 1_772_440_260, commands),
+            ("1.5h", 1_772_440_260, commands),
+            ("2w", 1_771_236_060, commands),
         ] {
             for syntax in [Render, Ingest, CommandLine] {
                 let expected = allowed.contains(&syntax).then_some(seconds);
                 assert_eq!(parse_seconds(text, syntax), expected, "{text:?} for {syntax:?}");
             }
         }
+    }
+
+    #[test]
+    fn duration_counts_back_from_the_end_of_the_range() {
+        let end = Timestamp::from_seconds(1_600_000_000);
+        let start = |text: &str| {
+            let expression = TimeExpression::parse(text, Render).unwrap();
+            expression.resolve_start(NOW, end).unwrap().nanos() / NANOS_PER_SECOND
+        };
+        assert_eq!(start("1h"), 1_599_996_400);
+        assert_eq!(start("now-1h"), 1_772_442_060);
+        assert_eq!(start("2024-02-29"), 1_709_164_800);
     }
 
     #[test]
@@ -345,6 +385,15 @@ mod tests {
         ) {
             for syntax in [Render, Ingest, CommandLine] {
                 let _ = TimeExpression::parse(&text, syntax).and_then(|time| time.resolve(Timestamp::from_nanos(now)));
+            }
+        }
+
+        #[test]
+        fn text_of_a_command_means_the_same_in_a_url(
+            text in "(now-?)?([0-9]{1,20}(w|d|h|m|s|ms|us|ns)?){1,3}|now|20[0-9]{2}-?[0-1][0-9]-?[0-3][0-9]",
+        ) {
+            if let Some(time) = parse_nanos(&text, CommandLine) {
+                prop_assert_eq!(parse_nanos(&text, Render), Some(time));
             }
         }
 

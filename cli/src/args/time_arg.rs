@@ -1,20 +1,13 @@
 //! Time arguments in human-readable formats.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use athanor_chassis::Timestamp;
 use athanor_chassis::time::expression::{TimeExpression, TimeSyntax};
-use athanor_chassis::units::parse_duration;
 
-/// Timestamp argument of `--since` and `--until`, absolute or relative.
+/// Timestamp argument of `--since` and `--until`: absolute, or relative to now or to the end of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeArg {
-    /// Duration before the end of the range, such as `1h`.
-    BeforeEnd(Duration),
-    /// Absolute timestamp, or one relative to now, such as `now-1h`.
-    Expression(TimeExpression),
-}
+pub struct TimeArg(TimeExpression);
 
 /// Error of a text that is not a timestamp.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,12 +25,7 @@ impl TimeArg {
 
     /// Returns the timestamp for the start of a range, if the current time is `now` and the range ends at `end`.
     pub fn resolve_start(self, now: Timestamp, end: Timestamp) -> Timestamp {
-        match self {
-            TimeArg::BeforeEnd(duration) => end.minus(duration),
-            TimeArg::Expression(expression) => {
-                expression.resolve(now).unwrap_or(Timestamp::from_nanos(i64::MIN))
-            }
-        }
+        self.0.resolve_start(now, end).unwrap_or(Timestamp::from_nanos(i64::MIN))
     }
 }
 
@@ -45,13 +33,8 @@ impl FromStr for TimeArg {
     type Err = TimeArgError;
 
     fn from_str(text: &str) -> Result<Self, TimeArgError> {
-        let text = text.trim();
-        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number && let Ok(duration) = parse_duration(text) {
-            return Ok(TimeArg::BeforeEnd(duration));
-        }
         let expression = TimeExpression::parse(text, TimeSyntax::CommandLine);
-        expression.map(TimeArg::Expression).ok_or_else(|| TimeArgError(text.to_owned()))
+        expression.map(TimeArg).ok_or_else(|| TimeArgError(text.trim().to_owned()))
     }
 }
 

@@ -299,15 +299,12 @@ fn parse_times(
     names: [&str; 2],
 ) -> Result<(i64, i64, TimeRange), Status> {
     let [from, until] = names;
-    let now = executor.deps.clock.wall().nanos();
-    let time = |name: &str| {
-        let text = parameters.first(name).unwrap_or("now");
-        parse_time(name, text, now)
-    };
+    let now = executor.deps.clock.wall();
+    let end = parse_time(parameters, until, |time| time.resolve(now))?;
+    let start = parse_time(parameters, from, |time| time.resolve_start(now, end))?;
+    let start = start.nanos().div_euclid(NANOS_PER_MILLI);
     // The end is rounded up, so that the range includes profiles that were stored just now.
-    let end = time(until)?;
-    let start = time(from)?.div_euclid(NANOS_PER_MILLI);
-    let end = end.div_euclid(NANOS_PER_MILLI) + i64::from(end % NANOS_PER_MILLI != 0);
+    let end = end.nanos().div_euclid(NANOS_PER_MILLI) + i64::from(end.nanos() % NANOS_PER_MILLI != 0);
     Ok((start, end, validate::parse_range(start, end)?))
 }
 
@@ -325,12 +322,18 @@ fn take_type(selector: &mut Selector, parameter: &str) -> Result<ProfileType, St
     validate::parse_profile_type(&type_id)
 }
 
-/// Parses a time in a URL, such as `now-1h`, to Unix nanoseconds. `name` is the name of the parameter.
-pub fn parse_time(name: &str, text: &str, now: i64) -> Result<i64, Status> {
-    TimeExpression::parse(text, TimeSyntax::Render)
-        .and_then(|time| time.resolve(Timestamp::from_nanos(now)))
-        .map(Timestamp::nanos)
-        .ok_or_else(|| invalid_argument(format!("{name} is {text:?}; write now-1h or a Unix time")))
+/// Parses a parameter with a time, such as `now-1h` or `2026-01-31T12:00:00Z`. Without it, the time is now.
+fn parse_time(
+    parameters: &UrlParameters,
+    name: &str,
+    resolve: impl FnOnce(TimeExpression) -> Option<Timestamp>,
+) -> Result<Timestamp, Status> {
+    let text = parameters.first(name).unwrap_or("now");
+    TimeExpression::parse(text, TimeSyntax::Render).and_then(resolve).ok_or_else(|| {
+        invalid_argument(format!(
+            "{name} is {text:?}; write now-1h, 1h, 2026-01-31, 2026-01-31T12:00:00Z or a Unix time"
+        ))
+    })
 }
 
 /// Parses the node limit. A value that is not a number is ignored.
