@@ -1,4 +1,4 @@
-//! A million values of a label: of heads, of blocks, and of peers.
+//! A million values of a label: of heads, of blocks, and of peers. Names of labels, with counts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use athanor_profile::store_interface::source::{
     MemorySource, SourceNameVisitor, SourceReadSize, SourceRowVisitor, SourceSpanRowVisitor,
 };
 use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
-use athanor_proto::types::v1::{LabelValuesRequest, LabelValuesResponse};
+use athanor_proto::types::v1::{
+    LabelNamesRequest, LabelNamesResponse, LabelValuesRequest, LabelValuesResponse,
+};
 use athanor_querier::{
     DataSources, DataTimeRange, DedupHints, PartialReceiver, Querier, QuerierConfig, QuerierDeps,
     QueryContext, QueryPlan, RemoteSource, SourceQueryError,
@@ -126,21 +128,30 @@ impl DataSources for Everywhere {
     }
 }
 
+fn querier(config: QuerierConfig, sources: Arc<dyn DataSources>) -> Querier {
+    let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
+    let overrides = LimitOverrides::new(TenantLimits::default());
+    Querier::new(config, QuerierDeps { sources, overrides, clock, compute: ComputePool::inline() })
+}
+
+/// Pods of a head and of two blocks, and further ones of a peer, some of them twice.
+fn hundred_thousand_pods() -> Arc<Everywhere> {
+    let head = Arc::new(Pods::of(0..40_000)) as Arc<dyn ProfileSource>;
+    let blocks = [39_000..40_500, 40_500..42_000].map(block);
+    let peer = Arc::new(Peer(Pods::of(42_000..100_000))) as Arc<dyn RemoteSource>;
+    Arc::new(Everywhere { sources: std::iter::once(head).chain(blocks).collect(), peers: vec![peer] })
+}
+
 #[tokio::test]
-async fn a_million_values_are_answered_within_the_budget() {
-    let sources =
-        std::iter::once(Arc::new(Pods::of(HEAD)) as Arc<dyn ProfileSource>).chain(BLOCKS.map(block));
-    let peers = PEERS.map(|pods| Arc::new(Peer(Pods::of(pods))) as Arc<dyn RemoteSource>);
-    let everywhere = Arc::new(Everywhere { sources: sources.collect(), peers: peers.into() });
-    let ask = async |config: QuerierConfig, prefix: &str, limit: i64| {
-        let (clock, _hand) = Clock::manual(Timestamp::UNIX_EPOCH);
-        let sources: Arc<dyn DataSources> = Arc::<Everywhere>::clone(&everywhere);
-        let deps = QuerierDeps {
-            sources,
-            overrides: LimitOverrides::new(TenantLimits::default()),
-            clock,
-            compute: ComputePool::inline(),
-        };
+async fn page_of_a_hundred_thousand_values_is_exact() {
+    let querier = querier(QuerierConfig::default(), hundred_thousand_pods());
+    let reader = QueryContext::parse(TENANT).expect("a tenant");
+    for (prefix, limit, pods, more) in [
+        ("pod-00391", 20, 39_100..39_120, true),
+        ("pod-004199", 20, 41_990..42_000, false),
+        ("pod-0099999", 1, 99_999..100_000, false),
+        ("pod-01", 5, 0..0, false),
+    ] {
         let request = LabelValuesRequest {
             name: "pod".to_owned(),
             prefix: prefix.to_owned(),
@@ -149,9 +160,55 @@ async fn a_million_values_are_answered_within_the_budget() {
             end: 10,
             ..LabelValuesRequest::default()
         };
-        Querier::new(config, deps)
-            .label_values(&QueryContext::parse(TENANT).expect("a tenant"), request)
-            .await
+        let page = querier.label_values(&reader, request).await.expect("a page");
+        assert_eq!(page.names, pods.clone().map(pod).collect::<Vec<_>>(), "{prefix}");
+        let copies = pods.map(|pod| 1 + i64::from((39_000..40_000).contains(&pod)));
+        assert_eq!((page.counts, page.more), (copies.collect(), more), "{prefix}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_labels_are_counted_on_demand() {
+    let querier = querier(QuerierConfig::default(), hundred_thousand_pods());
+    let reader = QueryContext::parse(TENANT).expect("a tenant");
+    let names = async |prefix: &str, limit: i64, counts: bool| {
+        let prefix = prefix.to_owned();
+        let request =
+            LabelNamesRequest { start: 1, end: 10, prefix, limit, counts, ..LabelNamesRequest::default() };
+        let LabelNamesResponse { names, counts, more, warnings } =
+            querier.label_names(&reader, request).await.expect("names");
+        assert!(warnings.is_empty());
+        (names, counts, more)
+    };
+    let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(names("p", 0, true).await, (own(&["pod"]), vec![101_000], false));
+    assert_eq!(names("p", 0, false).await, (own(&["pod"]), vec![], false));
+    assert_eq!(
+        names("__p", 2, true).await,
+        (own(&["__period_type__", "__period_unit__"]), vec![101_000; 2], true)
+    );
+    assert_eq!(names("__p", 3, true).await.2, false, "the third is __profile_type__");
+    assert_eq!(names("__p", 2, false).await, (own(&["__period_type__", "__period_unit__"]), vec![], true));
+    assert_eq!(names("q", 0, true).await, (vec![], vec![], false));
+}
+
+#[tokio::test]
+async fn a_million_values_are_answered_within_the_budget() {
+    let sources =
+        std::iter::once(Arc::new(Pods::of(HEAD)) as Arc<dyn ProfileSource>).chain(BLOCKS.map(block));
+    let peers = PEERS.map(|pods| Arc::new(Peer(Pods::of(pods))) as Arc<dyn RemoteSource>);
+    let everywhere = Arc::new(Everywhere { sources: sources.collect(), peers: peers.into() });
+    let ask = async |config: QuerierConfig, prefix: &str, limit: i64| {
+        let sources: Arc<dyn DataSources> = Arc::<Everywhere>::clone(&everywhere);
+        let request = LabelValuesRequest {
+            name: "pod".to_owned(),
+            prefix: prefix.to_owned(),
+            limit,
+            start: 1,
+            end: 10,
+            ..LabelValuesRequest::default()
+        };
+        querier(config, sources).label_values(&QueryContext::parse(TENANT).expect("a tenant"), request).await
     };
     let lies = |number: u32| {
         let places = [HEAD].into_iter().chain(BLOCKS).chain(PEERS);

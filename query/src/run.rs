@@ -66,6 +66,7 @@ pub fn run_matched(
             }
             PartialResult::Texts(names)
         }
+        QueryKind::LabelNameCounts { prefix } => PartialResult::Values(count_label_names(picked, prefix)),
         QueryKind::LabelValues(asked) => PartialResult::Values(values(picked, asked)),
         QueryKind::Series(names) => PartialResult::Series(
             picked.matched_series().map(|series| project_labels(&series_labels(series), names)).collect(),
@@ -106,22 +107,45 @@ pub fn run_matched(
 
 /// Counts the profiles of each value of a label.
 fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCounts {
-    let mut of_series = vec![0u64; picked.series.len()];
-    for row in picked.rows() {
-        let count = &mut of_series[row.series as usize];
-        *count = count.saturating_add(picked.record_count(row));
-    }
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for (series, count) in picked.series.iter().zip(of_series).filter(|(_, count)| *count > 0) {
+    let mut counts = BTreeMap::new();
+    for (series, count) in count_by_series(picked) {
         let labels = series_labels(series);
         let value = labels.get(&asked.name);
-        let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) else { continue };
-        match counts.get_mut(value) {
-            Some(sum) => *sum = sum.saturating_add(count),
-            None => drop(counts.insert(value.to_owned(), count)),
+        if let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) {
+            add_count(&mut counts, value, count);
         }
     }
     LabelValueCounts::new(asked, counts)
+}
+
+/// Counts the profiles that have each label.
+fn count_label_names(picked: &MatchedProfiles, prefix: &str) -> LabelValueCounts {
+    let mut counts = BTreeMap::new();
+    for (series, count) in count_by_series(picked) {
+        let labels = series_labels(series);
+        let names = labels.iter().map(|(name, _)| name);
+        for name in names.filter(|name| !name.is_empty() && name.starts_with(prefix)) {
+            add_count(&mut counts, name, count);
+        }
+    }
+    LabelValueCounts::new(&LabelValuesQuery::default(), counts)
+}
+
+/// Returns the series that have selected profiles, with the number of these.
+fn count_by_series(picked: &MatchedProfiles) -> impl Iterator<Item = (&ProfileSeries, u64)> {
+    let mut counts = vec![0u64; picked.series.len()];
+    for row in picked.rows() {
+        let count = &mut counts[row.series as usize];
+        *count = count.saturating_add(picked.record_count(row));
+    }
+    picked.series.iter().zip(counts).filter(|(_, count)| *count > 0)
+}
+
+fn add_count(counts: &mut BTreeMap<String, u64>, text: &str, count: u64) {
+    match counts.get_mut(text) {
+        Some(sum) => *sum = sum.saturating_add(count),
+        None => drop(counts.insert(text.to_owned(), count)),
+    }
 }
 
 #[cfg(test)]
@@ -167,6 +191,8 @@ mod tests {
             ),
             1
         );
+        let names = QueryKind::LabelNameCounts { prefix: "po".to_owned() };
+        assert_eq!(total(names, "{}"), 1);
         // Each copy is found by its own labels.
         assert_eq!((total(tree(), r#"{pod="a"}"#), total(tree(), r#"{pod="b"}"#)), (5, 5));
     }

@@ -130,6 +130,9 @@ fn counts_add_up_records() {
         QueryKind::LabelValues(LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() });
     let PartialResult::Values(values) = run(&ask(values), &tier).unwrap() else { panic!("no values") };
     assert_eq!(values.into_counts(), [("a".to_owned(), 7), ("b".to_owned(), 3)].into());
+    let names = QueryKind::LabelNameCounts { prefix: "pod".to_owned() };
+    let PartialResult::Values(names) = run(&ask(names), &tier).unwrap() else { panic!("no names") };
+    assert_eq!(names.into_counts(), [("pod".to_owned(), 10)].into());
     let merge = ask(QueryKind::Profile(StackFilter::default(), None));
     let PartialResult::Profile(merged) = run(&merge, &tier).unwrap() else { panic!("no profile") };
     assert_eq!((merged.profiles, merged.totals.iter().sum::<i64>()), (10, 31));

@@ -254,10 +254,14 @@ proptest! {
         for one in &selected {
             let pod = pod_of(one);
             if !pod.is_empty() && pod.starts_with(&prefix) {
-                let splits: BTreeSet<bool> = one.rows.iter().map(|row| row.labelled).collect();
-                *expected.entry(pod).or_default() += (splits.len().max(1) * TYPES.len()) as u64;
+                *expected.entry(pod).or_default() += record_count(one);
             }
         }
+        let of_pods: u64 = selected.iter().filter(|one| !pod_of(one).is_empty()).map(|one| record_count(one)).sum();
+        let names = QueryKind::LabelNameCounts { prefix: "pod".to_owned() };
+        let PartialResult::Values(found) = answer(&uploads, &asked, names, &order) else { panic!("no names") };
+        prop_assert_eq!(found.counts().get("pod").copied().unwrap_or_default(), of_pods);
+        prop_assert!(found.counts().keys().all(|name| name.starts_with("pod")));
         let expected: BTreeMap<String, u64> =
             expected.into_iter().take(if most == 0 { usize::MAX } else { most as usize }).collect();
         let values = LabelValuesQuery { name: "pod".to_owned(), prefix, most };
@@ -277,6 +281,12 @@ proptest! {
         }
         prop_assert_eq!(found, expected);
     }
+}
+
+/// Returns the number of records of an upload: one for each type and set of sample labels.
+fn record_count(upload: &Upload) -> u64 {
+    let splits: BTreeSet<bool> = upload.rows.iter().map(|row| row.labelled).collect();
+    (splits.len().max(1) * TYPES.len()) as u64
 }
 
 fn one_of_three_stacks() -> MemorySource {

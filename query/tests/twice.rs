@@ -53,6 +53,7 @@ fn whats(asked: &Asked, points: TimeSeriesQuery, heat: HeatmapQuery) -> Vec<Quer
         QueryKind::Heat(HeatmapQuery { spans: true, ..heat.clone() }),
         QueryKind::Heat(heat),
         QueryKind::LabelValues(values),
+        QueryKind::LabelNameCounts { prefix: String::new() },
         QueryKind::Trees(grouped),
         QueryKind::Profiles(ProfileListQuery { order: ProfileOrder::Heaviest, ..listed.clone() }),
         QueryKind::Profiles(listed),

@@ -51,6 +51,7 @@ proptest! {
         for what in [
             QueryKind::ProfileTypes,
             QueryKind::LabelNames,
+            QueryKind::LabelNameCounts { prefix: "__p".to_owned() },
             QueryKind::LabelValues(values),
             QueryKind::Series(vec!["pod".to_owned(), "__type__".to_owned()]),
             QueryKind::Tree(stacks.clone()),

@@ -53,6 +53,7 @@ fn questions(begin: i64) -> Vec<QueryKind> {
             name: "endpoint".to_owned(),
             ..LabelValuesQuery::default()
         }),
+        QueryKind::LabelNameCounts { prefix: String::new() },
         QueryKind::Tree(StackFilter::default()),
         QueryKind::Tree(stacks.clone()),
         QueryKind::Profile(stacks.clone(), Some(GoPgoOptions { keep_locations: 1, aggregate_callees: true })),

@@ -85,16 +85,36 @@ async fn names_of(
     reader: &QueryContext,
     request: LabelNamesRequest,
 ) -> Result<LabelNamesResponse, Status> {
-    let selection = parse_matchers(executor, &request.matchers, request.start, request.end).await?;
-    let ask =
-        ProfileQuery { selection, what: QueryKind::LabelNames, bounds: validate::default_result_limits() };
-    let PartialResult::Texts(names) = run_query(executor, reader, ask).await? else {
-        return Err(unexpected_result_type());
+    let LabelNamesRequest { matchers, start, end, prefix, limit, counts: has_counts } = request;
+    let selection = parse_matchers(executor, &matchers, start, end).await?;
+    let limit = validate::parse_limit(Some(limit)).unwrap_or(usize::MAX);
+    let what = match has_counts {
+        true => QueryKind::LabelNameCounts { prefix: prefix.clone() },
+        false => QueryKind::LabelNames,
     };
-    let shown = reader.clone();
-    let names = move || names.into_iter().filter(|name| shown.shows_label(name)).collect();
-    let names = executor.render_on_pool(reader, names).await?;
-    Ok(LabelNamesResponse { names, warnings: reader.warnings(), ..LabelNamesResponse::default() })
+    let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
+    let found: Vec<(String, u64)> = match run_query(executor, reader, ask).await? {
+        PartialResult::Texts(names) => names.into_iter().map(|name| (name, 0)).collect(),
+        PartialResult::Values(names) => names.into_counts().into_iter().collect(),
+        _ => return Err(unexpected_result_type()),
+    };
+    let context = reader.clone();
+    executor
+        .render_on_pool(reader, move || {
+            // The client may not accept some names, so the limit applies to the rest.
+            let is_shown = |name: &str| name.starts_with(&prefix) && context.shows_label(name);
+            let mut shown = found.into_iter().filter(|(name, _)| is_shown(name));
+            let page: Vec<(String, u64)> = shown.by_ref().take(limit).collect();
+            let more = shown.next().is_some();
+            let counts = page.iter().filter(|_| has_counts).map(|(_, count)| wire_count(*count)).collect();
+            let names = page.into_iter().map(|(name, _)| name).collect();
+            LabelNamesResponse { names, counts, more, warnings: context.warnings() }
+        })
+        .await
+}
+
+fn wire_count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 pub(crate) async fn label_values(
@@ -128,8 +148,7 @@ async fn values_of(
         .render_on_pool(reader, move || {
             let values = values.into_counts();
             let more = values.len() > limit;
-            let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-            let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, count(profiles)));
+            let shown = values.into_iter().take(limit).map(|(value, profiles)| (value, wire_count(profiles)));
             let (names, counts) = shown.unzip();
             LabelValuesResponse { names, counts, more, warnings }
         })

@@ -312,6 +312,7 @@ fn kind_name(kind: &QueryKind) -> &'static str {
     match kind {
         QueryKind::ProfileTypes => "profile types",
         QueryKind::LabelNames => "label names",
+        QueryKind::LabelNameCounts { .. } => "label name counts",
         QueryKind::LabelValues(_) => "label values",
         QueryKind::Series(_) => "series",
         QueryKind::Tree(_) => "tree",

@@ -76,6 +76,11 @@ pub enum QueryKind {
     ProfileTypes,
     /// Names of all labels.
     LabelNames,
+    /// Names of all labels that begin with a prefix, with the number of profiles that have each.
+    LabelNameCounts {
+        /// Required prefix of the names.
+        prefix: String,
+    },
     /// Values of one label.
     LabelValues(LabelValuesQuery),
     /// Label sets, reduced to these names. An empty list keeps all names.
@@ -184,6 +189,7 @@ impl ProfileQuery {
             | QueryKind::Sizes
             | QueryKind::Ids => false,
             QueryKind::LabelValues(_)
+            | QueryKind::LabelNameCounts { .. }
             | QueryKind::Tree(_)
             | QueryKind::Profile(..)
             | QueryKind::Points(_)
@@ -206,6 +212,7 @@ impl ProfileQuery {
             QueryKind::Points(points) => points.exemplars,
             QueryKind::ProfileTypes
             | QueryKind::LabelNames
+            | QueryKind::LabelNameCounts { .. }
             | QueryKind::LabelValues(_)
             | QueryKind::Series(_)
             | QueryKind::Tree(_)
@@ -224,7 +231,10 @@ impl ProfileQuery {
     /// Returns true if the result counts profiles. A downsampled row then has to state its counts.
     pub fn counts_profiles(&self) -> bool {
         match &self.what {
-            QueryKind::LabelValues(_) | QueryKind::Profile(..) | QueryKind::Counts(_) => true,
+            QueryKind::LabelValues(_)
+            | QueryKind::LabelNameCounts { .. }
+            | QueryKind::Profile(..)
+            | QueryKind::Counts(_) => true,
             QueryKind::Points(points) => points.mean,
             _ => false,
         }
@@ -261,6 +271,7 @@ impl ProfileQuery {
         match &self.what {
             QueryKind::ProfileTypes
             | QueryKind::LabelNames
+            | QueryKind::LabelNameCounts { .. }
             | QueryKind::LabelValues(_)
             | QueryKind::Series(_)
             | QueryKind::Sizes => RequiredData { requests: false, ..needs },
@@ -447,6 +458,7 @@ mod tests {
         let lists = [
             QueryKind::ProfileTypes,
             QueryKind::LabelNames,
+            QueryKind::LabelNameCounts { prefix: String::new() },
             values,
             QueryKind::Series(Vec::new()),
             QueryKind::Sizes,

@@ -30,7 +30,7 @@ pub enum PartialResult {
     ProfileTypes(BTreeSet<ProfileType>),
     /// Names of all labels.
     Texts(BTreeSet<String>),
-    /// Values of one label.
+    /// Values of one label, or names of labels.
     Values(LabelValueCounts),
     /// Distinct label sets.
     Series(BTreeSet<Labels>),
@@ -70,7 +70,7 @@ pub struct PartialWithIds {
 /// Points by the values of the grouping labels.
 pub type TimeSeriesPoints = BTreeMap<Labels, BTreeMap<u64, TimeSeriesPoint>>;
 
-/// Values of a label, and how many profiles have each.
+/// Values of a label, or names of labels, and how many profiles have each.
 ///
 /// Each of the first values of all sources together is also among the first values of every source that has
 /// it. So a source may omit later values, and the counts of the remaining values are still exact.
@@ -205,6 +205,7 @@ impl PartialResult {
         match what {
             QueryKind::ProfileTypes => PartialResult::ProfileTypes(BTreeSet::new()),
             QueryKind::LabelNames => PartialResult::Texts(BTreeSet::new()),
+            QueryKind::LabelNameCounts { .. } => PartialResult::Values(LabelValueCounts::default()),
             QueryKind::LabelValues(values) => {
                 PartialResult::Values(LabelValueCounts::new(values, BTreeMap::new()))
             }

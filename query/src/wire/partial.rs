@@ -5,7 +5,7 @@ use athanor_profile::encoding::codec::{CodecError, CodecReader, ColumnScale, put
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 
 use super::chunks::PARTIAL_MESSAGE_NAME;
-use super::query_kind::kind_tag;
+use super::query_kind::{kind_tag, result_tag};
 use super::{WireError, damaged_error, lists, profile_ids, profile_list, samples, values};
 use crate::request::profile_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
@@ -87,7 +87,7 @@ impl PartialResult {
         declared_bytes: usize,
     ) -> Result<PartialResult, WireError> {
         let damaged = damaged_error(PARTIAL_MESSAGE_NAME);
-        if kind != kind_tag(&query.what) {
+        if kind != result_tag(&query.what) {
             return Err(damaged(reader.error_here("result of another query kind")));
         }
         let partial = match &query.what {
@@ -95,6 +95,10 @@ impl PartialResult {
                 lists::read_types(reader, declared_bytes).map(PartialResult::ProfileTypes)
             }
             QueryKind::LabelNames => lists::read_sorted(reader, declared_bytes).map(PartialResult::Texts),
+            QueryKind::LabelNameCounts { .. } => {
+                let all = LabelValuesQuery::default();
+                values::read_counts(reader, &all, declared_bytes).map(PartialResult::Values)
+            }
             QueryKind::LabelValues(query) => {
                 values::read_counts(reader, query, declared_bytes).map(PartialResult::Values)
             }

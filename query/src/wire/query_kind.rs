@@ -14,6 +14,7 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     out.push(kind_tag(what));
     match what {
         QueryKind::ProfileTypes | QueryKind::LabelNames | QueryKind::Sizes | QueryKind::Ids => {}
+        QueryKind::LabelNameCounts { prefix } => put_bytes(out, prefix.as_bytes()),
         QueryKind::LabelValues(LabelValuesQuery { name, prefix, most }) => {
             put_bytes(out, name.as_bytes());
             put_bytes(out, prefix.as_bytes());
@@ -60,7 +61,15 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
     }
 }
 
-/// Returns the tag of a query kind and of its results.
+/// Returns the tag of the results of a query kind. Counted names have the form of values.
+pub(super) fn result_tag(what: &QueryKind) -> u8 {
+    match what {
+        QueryKind::LabelNameCounts { .. } => kind_tag(&QueryKind::LabelValues(LabelValuesQuery::default())),
+        what => kind_tag(what),
+    }
+}
+
+/// Returns the tag of a query kind.
 pub(super) fn kind_tag(what: &QueryKind) -> u8 {
     match what {
         QueryKind::ProfileTypes => 0,
@@ -72,6 +81,7 @@ pub(super) fn kind_tag(what: &QueryKind) -> u8 {
         QueryKind::Points(_) => 6,
         QueryKind::Heat(_) => 7,
         QueryKind::Sizes => 8,
+        QueryKind::LabelNameCounts { .. } => 9,
         QueryKind::Trees(_) => 20,
         QueryKind::Profiles(_) => 21,
         QueryKind::Ids => 22,
@@ -106,6 +116,7 @@ pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind,
             exemplars: read_flag(reader)?,
         }),
         8 => QueryKind::Sizes,
+        9 => QueryKind::LabelNameCounts { prefix: reader.read_text()?.to_owned() },
         20 => QueryKind::Trees(GroupedTreesQuery {
             group_by: read_text_list(reader)?,
             stacks: read_stacks(reader)?,

@@ -188,6 +188,7 @@ fn what() -> impl Strategy<Value = QueryKind> {
         Just(QueryKind::Sizes),
         Just(QueryKind::Ids),
         vec(text(), 0..3).prop_map(QueryKind::Counts),
+        text().prop_map(|prefix| QueryKind::LabelNameCounts { prefix }),
         values.prop_map(|(name, prefix, most)| QueryKind::LabelValues(LabelValuesQuery {
             name,
             prefix,
@@ -261,6 +262,10 @@ fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
         let partial = PartialResult::Values(LabelValueCounts::new(&asked, counts));
         (QueryKind::LabelValues(asked), partial)
     });
+    let name_counts = btree_map(text(), any::<u64>(), 0..9).prop_map(|counts| {
+        let partial = PartialResult::Values(LabelValueCounts::new(&LabelValuesQuery::default(), counts));
+        (QueryKind::LabelNameCounts { prefix: String::new() }, partial)
+    });
     let spots = vec(spot(), 0..5).prop_map(|spots| spots.into_iter().collect());
     let heat = btree_map(labels(), spots, 0..4)
         .prop_map(|series| (QueryKind::Heat(HeatmapQuery::default()), PartialResult::Heat(series)));
@@ -280,8 +285,20 @@ fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
     });
     let counts = btree_map(labels(), count, 0..4)
         .prop_map(|counts| (QueryKind::Counts(Vec::new()), PartialResult::Counts(counts)));
-    let results =
-        prop_oneof![types, texts, values, series, trees, profiles, points, heat, sizes, groups, listed];
+    let results = prop_oneof![
+        types,
+        texts,
+        values,
+        name_counts,
+        series,
+        trees,
+        profiles,
+        points,
+        heat,
+        sizes,
+        groups,
+        listed
+    ];
     prop_oneof![2 => results.clone(), 1 => (results, ids_by_source()).prop_map(|((what, partial), ids)| {
         (what, PartialResult::WithIds(Box::new(PartialWithIds { partial, ids })))
     }), 1 => ids, 1 => counts]

@@ -172,7 +172,8 @@ pub fn question(asked: &Asked, what: QueryKind) -> ProfileQuery {
         _ => TimeRange { from: asked.from, to: asked.to },
     };
     let selector = format!("{{service_name=\"s{}\"}}", asked.service).parse().expect("a selector");
-    let lists = matches!(what, QueryKind::Series(_) | QueryKind::LabelValues(_));
+    let lists =
+        matches!(what, QueryKind::Series(_) | QueryKind::LabelValues(_) | QueryKind::LabelNameCounts { .. });
     let profile_type = (!lists).then(|| CPU.parse().expect("a type"));
     let mut selection = ProfileSelection { selector, profile_type, time, ..ProfileSelection::default() };
     if !lists {

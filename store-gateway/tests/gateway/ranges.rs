@@ -27,7 +27,8 @@ async fn ranges_of_target_replace_time_range_of_query() {
         name: "pod".to_owned(),
         ..athanor_query::LabelValuesQuery::default()
     });
-    for what in [QueryKind::Tree(StackFilter::default()), counts] {
+    let name_counts = QueryKind::LabelNameCounts { prefix: String::new() };
+    for what in [QueryKind::Tree(StackFilter::default()), counts, name_counts] {
         let all = ask("{}", 0, 60, what.clone());
         let (seen, _) = query_ranges(&gateway, &all, &[range(5, 20), range(25, 41)]).await;
         let source = profiles(0..3, &[10, 30, 40], 5);

@@ -21,6 +21,7 @@ fn questions() -> Vec<QueryKind> {
     vec![
         QueryKind::ProfileTypes,
         QueryKind::LabelNames,
+        QueryKind::LabelNameCounts { prefix: "p".to_owned() },
         QueryKind::LabelValues(LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() }),
         QueryKind::Series(Vec::new()),
         QueryKind::Tree(StackFilter::default()),

@@ -28,6 +28,19 @@ fn counts<'n>(records: impl Iterator<Item = &'n Record>, name: &str, prefix: &st
     {
         *counts.entry(value.clone()).or_default() += 1;
     }
+    page(counts, most)
+}
+
+/// Names of labels, with the same numbers.
+fn name_counts<'n>(records: impl Iterator<Item = &'n Record>, prefix: &str, most: usize) -> Counts {
+    let mut counts: BTreeMap<String, i64> = BTreeMap::new();
+    for name in records.flat_map(|record| record.labels.keys()).filter(|name| name.starts_with(prefix)) {
+        *counts.entry(name.clone()).or_default() += 1;
+    }
+    page(counts, most)
+}
+
+fn page(counts: BTreeMap<String, i64>, most: usize) -> Counts {
     let more = counts.len() > most;
     (counts.into_iter().take(most).collect(), more)
 }
@@ -62,6 +75,11 @@ pub fn expected(naive: &Naive) -> Answers {
         ("ProfileTypes", format!("{types:?}")),
         ("LabelNames", names(&mut naive.within())),
         ("LabelNames of services", names(&mut naive.within().filter(matches))),
+        ("LabelNames, counted", format!("{:?}", name_counts(naive.within(), "", usize::MAX))),
+        (
+            "LabelNames of services, two of a prefix",
+            format!("{:?}", name_counts(naive.within().filter(matches), "__p", 2)),
+        ),
         ("LabelValues", format!("{:?}", counts(naive.within(), "wave", "", usize::MAX))),
         (
             "LabelValues of services",
@@ -101,7 +119,7 @@ async fn names(asker: &Asker) -> Answers {
     answers.insert("ProfileTypes", listed(types.into_iter().map(|of| of.id).collect()));
     for (question, matchers) in [("LabelNames", vec![]), ("LabelNames of services", vec![MATCHER.to_owned()])]
     {
-        let request = LabelNamesRequest { matchers, start, end, ..Default::default() };
+        let request = LabelNamesRequest { matchers, start, end, ..LabelNamesRequest::default() };
         answers.insert(question, listed(whole!(asker, label_names, request).names));
     }
     let all = [
@@ -129,6 +147,18 @@ async fn counted(asker: &Asker) -> Answers {
         prefix: prefix.to_owned(),
         limit,
     };
+    for (question, matcher, prefix, limit) in [
+        ("LabelNames, counted", None, "", 0),
+        ("LabelNames of services, two of a prefix", Some(MATCHER.to_owned()), "__p", 2),
+    ] {
+        let matchers = matcher.into_iter().collect();
+        let prefix = prefix.to_owned();
+        let request = LabelNamesRequest { matchers, start, end, prefix, limit, counts: true };
+        let answer = whole!(asker, label_names, request);
+        assert_eq!(answer.names.len(), answer.counts.len());
+        let counts: Counts = (answer.names.into_iter().zip(answer.counts).collect(), answer.more);
+        answers.insert(question, format!("{counts:?}"));
+    }
     let of_type = Some(format!("{{__profile_type__={TYPE:?}}}"));
     let asked = [
         ("LabelValues", values("wave", None, "", 0)),

@@ -63,7 +63,13 @@ impl Asker {
         let Self { querier, start, end, .. } = self.clone();
         let matchers = vec![r#"{service_name=~"service[0-2]"}"#.to_owned()];
         let types = ProfileTypesRequest { start, end };
-        let names = LabelNamesRequest { matchers: matchers.clone(), start, end, ..Default::default() };
+        let names = LabelNamesRequest {
+            matchers: matchers.clone(),
+            start,
+            end,
+            counts: true,
+            ..LabelNamesRequest::default()
+        };
         let values = LabelValuesRequest {
             name: "pod".to_owned(),
             matchers: matchers.clone(),

@@ -229,7 +229,7 @@ fn draw_range(random: &Random, now: i64) -> TimeRange {
 
 fn draw_kind(random: &Random, expectation: &Expectation<'_>) -> QueryKind {
     // The first tenant has copies under other label rules. Which labels count is open until they are merged.
-    let kinds = if expectation.tenant == 0 { 7 } else { 11 };
+    let kinds = if expectation.tenant == 0 { 7 } else { 12 };
     let stacks = StackFilter::default();
     let group_by = [vec![], vec!["pod".to_owned()]][random.next_below(2) as usize].clone();
     let step = [15 * SECOND, MINUTE, 10 * MINUTE, 60 * MINUTE][random.next_below(4) as usize];
@@ -250,6 +250,7 @@ fn draw_kind(random: &Random, expectation: &Expectation<'_>) -> QueryKind {
         7 => QueryKind::Points(TimeSeriesQuery { steps, group_by, stacks, mean: false, exemplars: true }),
         8 => QueryKind::Profiles(ProfileListQuery { keep: 100, ..ProfileListQuery::default() }),
         9 => QueryKind::LabelNames,
+        10 => QueryKind::LabelNameCounts { prefix: String::new() },
         _ => QueryKind::ProfileTypes,
     }
 }
