@@ -13,3 +13,4 @@ mod refusals;
 mod shutdown;
 mod throttling;
 mod tls;
+mod web_ui;

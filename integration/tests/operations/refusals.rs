@@ -174,7 +174,7 @@ fn pages_of_others_reach_nothing() {
     assert_eq!(pushed(&[("origin", &own), ("sec-fetch-site", "same-origin")]).status, 200);
     assert_eq!(pushed(&[("origin", "https://profiles.example.com")]).status, 200);
     for page in
-        ["/", "/shards", "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds"]
+        ["/ui/", "/shards", "/flamegraph.svg?service=shop&type=process_cpu:cpu:nanoseconds:cpu:nanoseconds"]
     {
         let answer = server.get(page, &[]);
         let policy = answer.header("content-security-policy");
