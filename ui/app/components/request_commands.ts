@@ -1,0 +1,143 @@
+// Requests of a panel as commands for a shell.
+
+import type { Query } from "../api/types";
+import type { TransformState } from "../url/view_state";
+
+/** Quotes an argument for a POSIX shell, if it needs that. */
+export function shellQuote(argument: string): string {
+  if (/^[A-Za-z0-9_./:=@%+,-]+$/.test(argument)) return argument;
+  return `'${argument.replace(/'/g, "'\\''")}'`;
+}
+
+export interface ServerAddress {
+  /** Address of the server with its path prefix, ending with a slash. */
+  readonly baseUrl: string;
+  readonly tenant: string;
+}
+
+/** Returns the command that sends a request to the same server as the page does. */
+export function curlCommand(method: string, request: unknown, server: ServerAddress): string {
+  const tenant = server.tenant === "" ? "" : ` -H ${shellQuote(`X-Scope-OrgID: ${server.tenant}`)}`;
+  const url = shellQuote(`${server.baseUrl}${method}`);
+  return `curl -sS -H 'Content-Type: application/json'${tenant} \\\n  -d ${shellQuote(JSON.stringify(request))} \\\n  ${url}`;
+}
+
+/** Command with what it cannot express. */
+export interface AthanorCommand {
+  readonly command: string;
+  readonly omissions: readonly string[];
+}
+
+export interface CommandQuery {
+  readonly query: Query;
+  readonly transforms: readonly TransformState[];
+}
+
+export function timeArgument(millis: string | undefined): string {
+  return new Date(Number(millis ?? 0)).toISOString().replace(".000Z", "Z");
+}
+
+/** Returns flags of a command in their order. Texts that begin with a dash stay values. */
+function flags(pairs: readonly (readonly [flag: string, value: string])[]): string {
+  return pairs
+    .map(([flag, value]) =>
+      value.startsWith("-") ? ` ${flag}=${shellQuote(value)}` : ` ${flag} ${shellQuote(value)}`,
+    )
+    .join("");
+}
+
+function selectionFlags(
+  { profileType = "", selector = "", start, end }: Query,
+  server: ServerAddress,
+): string {
+  return flags([
+    ["--type", profileType],
+    ["--selector", selector === "" ? "{}" : selector],
+    ["--since", timeArgument(start)],
+    ["--until", timeArgument(end)],
+    ["--url", server.baseUrl.replace(/\/$/, "")],
+    ...(server.tenant === "" ? [] : [["--tenant", server.tenant] as const]),
+  ]);
+}
+
+/** Returns a pattern as the command line reads it: `=NAME` for an exact name, a regular expression otherwise. */
+function patternArgument({ pattern, isRegex }: TransformState): string {
+  if (!isRegex) return `=${pattern}`;
+  return pattern.startsWith("=") ? `[=]${pattern.slice(1)}` : pattern;
+}
+
+export function transformFlags(transforms: readonly TransformState[]): string {
+  return flags(transforms.map(transformFlag));
+}
+
+function transformFlag(transform: TransformState): readonly [string, string] {
+  const pattern = patternArgument(transform);
+  switch (transform.action) {
+    case "showFrom":
+      return ["--show-from", pattern];
+    case "collapseRecursion":
+      return ["--collapse", transform.pattern === "" ? "recursion" : `recursion:${pattern}`];
+    case "collapseBelow":
+      return ["--collapse", `below:${pattern}`];
+    default:
+      return [`--${transform.action}`, pattern];
+  }
+}
+
+function selectorOmissions(query: Query): string[] {
+  const selectors = [
+    [query.profileIdSelector, "profile ids"],
+    [query.spanSelector, "span ids"],
+    [query.traceIdSelector, "trace ids"],
+  ] as const;
+  return selectors.filter(([ids]) => (ids?.length ?? 0) > 0).map(([, name]) => name);
+}
+
+/** Returns the command that lists the functions of a table. */
+export function topCommand(
+  { query, transforms }: CommandQuery,
+  rows: number,
+  server: ServerAddress,
+): AthanorCommand {
+  const command = `athanor query top${selectionFlags(query, server)} --limit ${rows}${transformFlags(transforms)}`;
+  return { command, omissions: selectorOmissions(query) };
+}
+
+/** Returns the command that shows callers and callees of a function. */
+export function sandwichCommand(
+  { query, transforms }: CommandQuery,
+  name: string,
+  server: ServerAddress,
+): AthanorCommand {
+  const sandwich = flags([["--sandwich", name]]);
+  const command = `athanor query top${selectionFlags(query, server)}${sandwich}${transformFlags(transforms)}`;
+  return { command, omissions: selectorOmissions(query) };
+}
+
+/** Returns the command that draws a flame graph. */
+export function flamegraphCommand(
+  { query, transforms }: CommandQuery,
+  maxNodes: number,
+  server: ServerAddress,
+): AthanorCommand {
+  const nodes = flags([["--max-nodes", String(maxNodes)]]);
+  const command = `athanor query flamegraph${selectionFlags(query, server)}${nodes}${transformFlags(transforms)}`;
+  return { command, omissions: selectorOmissions(query) };
+}
+
+export interface SeriesCommandParams {
+  readonly query: Query;
+  readonly groupBy: readonly string[];
+  readonly stepSeconds: number;
+  readonly limit: number | undefined;
+}
+
+/** Returns the command that shows values over time. */
+export function seriesCommand(params: SeriesCommandParams, server: ServerAddress): AthanorCommand {
+  const extra = flags([
+    ...params.groupBy.map((label) => ["--by", label] as const),
+    ["--step", `${params.stepSeconds}s`],
+    ...(params.limit === undefined ? [] : [["--limit", String(params.limit)] as const]),
+  ]);
+  return { command: `athanor query series${selectionFlags(params.query, server)}${extra}`, omissions: [] };
+}

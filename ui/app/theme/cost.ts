@@ -1,0 +1,131 @@
+// Costs in natural units: cores, bytes per second, averages of gauges. All digits are computed from integers.
+
+import { formatValue } from "./format";
+
+/** Values of the profile types that state a level, such as memory in use. The plural counts as well. */
+const GAUGE_KINDS: ReadonlySet<string> = new Set([
+  "inuse_objects",
+  "inuse_space",
+  "goroutine",
+  "thread",
+  "threadcreate",
+  "live",
+  "live_objects",
+  "live_space",
+]);
+
+const NANOS_PER_UNIT: Readonly<Record<string, bigint>> = {
+  nanoseconds: 1n,
+  microseconds: 1_000n,
+  milliseconds: 1_000_000n,
+  seconds: 1_000_000_000n,
+};
+
+const NANOS_PER_MILLI = 1_000_000n;
+const MILLIS_PER_SECOND = 1_000n;
+const SIGNIFICANT_DIGITS_BOUND = 100n;
+const MAX_DECIMALS = 6;
+
+export interface ProfileTypeParts {
+  readonly name: string;
+  /** Type of the values, such as `cpu` or `inuse_space`. */
+  readonly kind: string;
+  readonly unit: string;
+}
+
+export function parseProfileType(profileType: string): ProfileTypeParts {
+  const [name = "", kind = "", unit = ""] = profileType.split(":");
+  return { name, kind, unit };
+}
+
+/** Returns whether values state a level. Levels are averaged, all other values are added up. */
+export function isGauge(profileType: string): boolean {
+  const { kind } = parseProfileType(profileType);
+  return GAUGE_KINDS.has(kind) || (kind.endsWith("s") && GAUGE_KINDS.has(kind.slice(0, -1)));
+}
+
+/** Returns an integer from a number of the API. Averages are rounded half away from zero. */
+export function toInteger(value: number): bigint {
+  return BigInt(value < 0 ? -Math.round(-value) : Math.round(value));
+}
+
+/** Returns a quotient with three significant digits, rounded half away from zero. */
+export function formatQuotient(numerator: bigint, denominator: bigint): string {
+  if (denominator === 0n) return "–";
+  const isNegative = numerator < 0n !== denominator < 0n && numerator !== 0n;
+  const dividend = numerator < 0n ? -numerator : numerator;
+  const divisor = denominator < 0n ? -denominator : denominator;
+  let decimals = 0;
+  let scaled = dividend;
+  while (decimals < MAX_DECIMALS && scaled < SIGNIFICANT_DIGITS_BOUND * divisor && scaled > 0n) {
+    scaled *= 10n;
+    decimals += 1;
+  }
+  const digits = ((2n * scaled + divisor) / (2n * divisor)).toString().padStart(decimals + 1, "0");
+  const whole = digits.slice(0, digits.length - decimals);
+  const fraction = decimals === 0 ? "" : `.${digits.slice(digits.length - decimals)}`;
+  return `${isNegative ? "−" : ""}${groupDigits(whole)}${fraction}`;
+}
+
+function groupDigits(digits: string): string {
+  return digits.replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}
+
+/** Returns the unit of a rate: `cores`, `s/s`, or an amount for each second. */
+export function rateUnit(profileType: string): string {
+  const { name, kind, unit } = parseProfileType(profileType);
+  if (NANOS_PER_UNIT[unit] === undefined) return unit === "bytes" ? "B/s" : "1/s";
+  return kind === "cpu" || name === "process_cpu" ? "cores" : "s/s";
+}
+
+/** Returns a cost in words. A gauge's value is its average, any other value is the sum over `millis`. */
+export function formatCost(value: bigint, millis: number, profileType: string): string {
+  const { unit } = parseProfileType(profileType);
+  return isGauge(profileType) ? formatValue(value, unit) : formatRate(value, millis, profileType);
+}
+
+/** Returns a sum over `millis` as a rate. */
+export function formatRate(sum: bigint, millis: number, profileType: string): string {
+  const { unit } = parseProfileType(profileType);
+  const duration = BigInt(Math.max(1, Math.round(millis)));
+  const nanos = NANOS_PER_UNIT[unit];
+  if (nanos !== undefined) {
+    return `${formatQuotient(sum * nanos, duration * NANOS_PER_MILLI)} ${rateUnit(profileType)}`;
+  }
+  const perSecond = sum * MILLIS_PER_SECOND;
+  // Few things a second need decimals.
+  if (perSecond < SIGNIFICANT_DIGITS_BOUND * duration && perSecond > -SIGNIFICANT_DIGITS_BOUND * duration) {
+    const suffix = unit === "bytes" ? " B/s" : "/s";
+    return `${formatQuotient(perSecond, duration)}${suffix}`;
+  }
+  return `${formatValue((2n * perSecond + duration) / (2n * duration), unit)}/s`;
+}
+
+export type ChangeKind = "more" | "less" | "same" | "new" | "gone";
+
+export interface CostChange {
+  readonly kind: ChangeKind;
+  readonly text: string;
+}
+
+/** Factor from which a change is shown as a multiple instead of percent. */
+const MULTIPLE_FROM = 10n;
+
+/** Returns the change from the period before. */
+export function costChange(now: bigint, before: bigint): CostChange {
+  if (now === before) return { kind: "same", text: now === 0n ? "–" : "±0 %" };
+  if (before === 0n) return { kind: "new", text: "new" };
+  if (now === 0n) return { kind: "gone", text: "gone" };
+  const kind = now > before ? "more" : "less";
+  if (before > 0n && now >= MULTIPLE_FROM * before) {
+    return { kind, text: `×${formatQuotient(now, before)}` };
+  }
+  return { kind, text: `${now > before ? "+" : "−"}${percentOf(now - before, before)} %` };
+}
+
+/** Returns the absolute share in percent with one decimal. */
+function percentOf(part: bigint, whole: bigint): string {
+  const absolute = (value: bigint) => (value < 0n ? -value : value);
+  const tenths = (2n * 1000n * absolute(part) + absolute(whole)) / (2n * absolute(whole));
+  return `${groupDigits((tenths / 10n).toString())}.${tenths % 10n}`;
+}
