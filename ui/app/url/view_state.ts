@@ -69,3 +69,35 @@ export interface ViewState {
   readonly spanIds: readonly string[];
   readonly traceIds: readonly string[];
 }
+
+/** State of a link without parameters. */
+export const DEFAULT_VIEW: ViewState = {
+  page: "fleet",
+  tenant: "",
+  profileType: "",
+  selector: "{}",
+  from: "now-1h",
+  until: "now",
+  timeZone: "local",
+  refreshSeconds: 0,
+  groupBy: "",
+  timelineMode: "lines",
+  timelineValue: "rate",
+  views: ["flame"],
+  transforms: [],
+  frames: "function",
+  inverted: false,
+  colorBy: "package",
+  zoomPath: [],
+  selectedPath: [],
+  sandwichFunction: "",
+  search: "",
+  tableSort: "self",
+  tableReversed: false,
+  fleetSort: "cost",
+  fleetReversed: false,
+  fleetFilter: "",
+  profileIds: [],
+  spanIds: [],
+  traceIds: [],
+};

@@ -1,0 +1,120 @@
+// Calls to the server.
+import { view } from "../url/store";
+import { reportMissingToken, token } from "./credentials";
+import { ApiError, errorFromResponse, isAbort, NO_RESPONSE_STATUS, readTraceId } from "./errors";
+import { encodeMessage } from "./protobuf";
+import { reportUnreachable, serverUrl } from "./server_state";
+import type { ApiMethods, GraphRequest, MethodName } from "./types";
+
+export { ApiError } from "./errors";
+
+export interface CallOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** Tenant other than that of the view. */
+  readonly tenant?: string | undefined;
+}
+
+/** Response of a call. */
+export interface Reply<T> {
+  readonly message: T;
+  readonly warnings: readonly string[];
+  readonly traceId: string | undefined;
+  readonly resolution: string | undefined;
+}
+
+export type RequestOf<Method extends MethodName> = ApiMethods[Method]["request"];
+export type ResponseOf<Method extends MethodName> = ApiMethods[Method]["response"];
+
+/** Longest tenant header that is sent; the server accepts shorter ones. */
+const MAX_TENANT_CHARS = 1_024;
+/** Asks for plain responses over loopback, where gzip costs more than it saves. `fetch` cannot set Accept-Encoding. */
+const ENCODING_HEADER = "Athanor-Accept-Encoding";
+const LOOPBACK_HOSTS = /^(localhost|127(\.\d+){3}|\[::1\])$/;
+
+/** Calls a method in JSON. Throws an ApiError, or an AbortError if the signal aborts. */
+export async function call<Method extends MethodName>(
+  method: Method,
+  request: RequestOf<Method>,
+  options: CallOptions = {},
+): Promise<Reply<ResponseOf<Method>>> {
+  const response = await post(method, "application/json", JSON.stringify(request), options);
+  const message = parseMessage<ResponseOf<Method>>(await readBody(() => response.text()));
+  const { warnings } = message as { warnings?: readonly string[] };
+  return {
+    message,
+    warnings: warnings ?? [],
+    traceId: readTraceId(response.headers),
+    resolution: response.headers.get("Athanor-Resolution") ?? undefined,
+  };
+}
+
+/** Fetches a graph as an encoded GraphResponse. */
+export async function fetchGraph(request: GraphRequest, options: CallOptions = {}): Promise<ArrayBuffer> {
+  const body = encodeMessage("GraphRequest", request as Readonly<Record<string, unknown>>);
+  const response = await post("athanor.v1.ExploreService/Graph", "application/proto", body, options);
+  return readBody(() => response.arrayBuffer());
+}
+
+/** Returns the headers of a request, also for the `curl` command that a panel offers. */
+export function requestHeaders(contentType: string, tenant: string): Record<string, string> {
+  const headers: Record<string, string> = { "Content-Type": contentType, "Connect-Protocol-Version": "1" };
+  if (tenant !== "") headers["X-Scope-OrgID"] = tenant.slice(0, MAX_TENANT_CHARS);
+  return headers;
+}
+
+async function post(
+  path: string,
+  contentType: string,
+  body: string | Uint8Array<ArrayBuffer>,
+  options: CallOptions,
+): Promise<Response> {
+  const headers = requestHeaders(contentType, options.tenant ?? view.peek().tenant);
+  if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
+  if (LOOPBACK_HOSTS.test(location.hostname)) headers[ENCODING_HEADER] = "identity";
+  const init: RequestInit = { method: "POST", headers, body, cache: "no-store" };
+  if (options.signal !== undefined) init.signal = options.signal;
+  let response: Response;
+  try {
+    response = await fetch(serverUrl(path), init);
+  } catch (error) {
+    throw unreachableError(error);
+  }
+  if (!response.ok) await throwError(response);
+  if (response.status === 200) reportMissingToken(false);
+  return response;
+}
+
+async function throwError(response: Response): Promise<never> {
+  const error = errorFromResponse(response, await readBody(() => response.text()));
+  if (error.status === 401) reportMissingToken(true);
+  if (error.isUnreachable()) reportUnreachable();
+  throw error;
+}
+
+// A server that dies while it responds breaks the body.
+async function readBody<T>(read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (error) {
+    throw unreachableError(error);
+  }
+}
+
+function unreachableError(error: unknown): unknown {
+  if (isAbort(error)) return error;
+  if (!(error instanceof TypeError)) return error;
+  reportUnreachable();
+  return new ApiError({
+    status: NO_RESPONSE_STATUS,
+    code: "unreachable",
+    message: "the server does not respond; the page retries until it returns",
+  });
+}
+
+function parseMessage<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    throw new ApiError({ status: 200, code: "invalid_response", message: "the response is no valid JSON" });
+  }
+}

@@ -1,0 +1,133 @@
+// Query that follows signals: a newer request aborts the older one, here and on the server.
+import { effect, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { token } from "./credentials";
+import { type ApiError, toApiError } from "./errors";
+import { recoveries } from "./server_state";
+
+export interface QueryState<T> {
+  readonly kind: "idle" | "loading" | "done" | "failed" | "cancelled";
+  /** Last result, also of an older request. */
+  readonly value?: T | undefined;
+  /** Error of the last attempt. */
+  readonly error?: ApiError | undefined;
+  /** Milliseconds since 1970 at which the request began. */
+  readonly startedAt: number;
+  /** Time of the next attempt, if the server asked for a pause. */
+  readonly retryAt?: number | undefined;
+}
+
+export interface LiveQuery<T> {
+  readonly state: ReadonlySignal<QueryState<T>>;
+  /** Aborts the running request. */
+  cancel(): void;
+  /** Runs the current request. */
+  reload(): void;
+  /** Aborts the running request and stops following signals. */
+  dispose(): void;
+}
+
+const MAX_RETRIES = 6;
+const FIRST_RETRY_SECONDS = 1;
+const MAX_RETRY_SECONDS = 30;
+
+/** Creates a query. `request` is read in an effect; without a request the query is idle. */
+export function liveQuery<Request, T>(
+  request: () => Request | undefined,
+  run: (request: Request, signal: AbortSignal) => Promise<T>,
+): LiveQuery<T> {
+  const state = signal<QueryState<T>>({ kind: "idle", startedAt: 0 });
+  const reloads = signal(0);
+  let running: AbortController | undefined;
+  let requestKey: string | undefined;
+  const start = (current: Request | undefined) => {
+    running?.abort();
+    running = undefined;
+    if (current === undefined) {
+      state.value = { kind: "idle", startedAt: 0 };
+      return;
+    }
+    const controller = new AbortController();
+    running = controller;
+    void runAttempts(state, () => run(current, controller.signal), controller.signal);
+  };
+  const stopRequests = effect(() => {
+    const current = request();
+    const key = `${reloads.value} ${JSON.stringify(current)}`;
+    if (key === requestKey) return;
+    requestKey = key;
+    untracked(() => start(current));
+  });
+  const reload = () => {
+    reloads.value = reloads.peek() + 1;
+  };
+  const stopRecoveries = reloadAfterRecovery(state, reload);
+  return {
+    state,
+    reload,
+    cancel: () => {
+      running?.abort();
+      const { kind, value, startedAt } = state.peek();
+      if (kind === "loading") state.value = { kind: "cancelled", value, startedAt };
+    },
+    dispose: () => {
+      stopRequests();
+      stopRecoveries();
+      running?.abort();
+    },
+  };
+}
+
+// A query that failed for lack of a server or a token runs when these return.
+function reloadAfterRecovery<T>(state: ReadonlySignal<QueryState<T>>, reload: () => void): () => void {
+  let isFirst = true;
+  return effect(() => {
+    recoveries.value;
+    token.value;
+    const { kind, error } = state.peek();
+    if (!isFirst && kind === "failed" && (error?.isUnreachable() || error?.status === 401)) reload();
+    isFirst = false;
+  });
+}
+
+async function runAttempts<T>(
+  state: Signal<QueryState<T>>,
+  run: () => Promise<T>,
+  signal: AbortSignal,
+): Promise<void> {
+  const startedAt = Date.now();
+  const last = state.peek().value;
+  state.value = { kind: "loading", value: last, startedAt };
+  for (let attempt = 0; ; attempt++) {
+    try {
+      const value = await run();
+      if (!signal.aborted) state.value = { kind: "done", value, startedAt };
+      return;
+    } catch (thrown) {
+      if (signal.aborted) return;
+      const error = toApiError(thrown);
+      if (!error.isRetryable() || attempt >= MAX_RETRIES) {
+        state.value = { kind: "failed", value: last, error, startedAt };
+        return;
+      }
+      const seconds =
+        error.retryAfterSeconds ?? Math.min(FIRST_RETRY_SECONDS * 2 ** attempt, MAX_RETRY_SECONDS);
+      state.value = { kind: "loading", value: last, error, startedAt, retryAt: Date.now() + seconds * 1_000 };
+      await pause(seconds * 1_000, signal);
+      if (signal.aborted) return;
+      state.value = { kind: "loading", value: last, startedAt };
+    }
+  }
+}
+
+/** Waits for some time, or until the signal aborts. */
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const finish = () => {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", finish);
+      resolve();
+    };
+    const timer = setTimeout(finish, ms);
+    signal.addEventListener("abort", finish);
+  });
+}

@@ -1,0 +1,109 @@
+// Links of Pyroscope, which older dashboards and chats contain.
+import { isRelativeTime, parseTime } from "./time";
+import { type DecodedView, decodeView, encodeView } from "./view_codec";
+import { DEFAULT_VIEW, type ViewState } from "./view_state";
+
+/** Profile types by the suffix of an application's name. Several, if it depends on the profiler; the first wins. */
+const SUFFIX_TYPES: Readonly<Record<string, string>> = {
+  cpu: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+  itimer: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+  wall: "wall:wall:nanoseconds:wall:nanoseconds",
+  alloc_objects: "memory:alloc_objects:count:space:bytes",
+  alloc_space: "memory:alloc_space:bytes:space:bytes",
+  inuse_objects: "memory:inuse_objects:count:space:bytes",
+  inuse_space: "memory:inuse_space:bytes:space:bytes",
+  alloc_in_new_tlab_objects: "memory:alloc_in_new_tlab_objects:count:space:bytes",
+  alloc_in_new_tlab_bytes: "memory:alloc_in_new_tlab_bytes:bytes:space:bytes",
+  alloc_outside_tlab_objects: "memory:alloc_outside_tlab_objects:count:space:bytes",
+  alloc_outside_tlab_bytes: "memory:alloc_outside_tlab_bytes:bytes:space:bytes",
+  live: "memory:live:count:objects:count",
+  goroutines: "goroutines:goroutine:count:goroutine:count",
+  mutex_count: "mutex:contentions:count:mutex:count",
+  mutex_duration: "mutex:delay:nanoseconds:mutex:count",
+  block_count: "block:contentions:count:block:count",
+  block_duration: "block:delay:nanoseconds:block:count",
+  lock_count: "block:contentions:count:block:count",
+  lock_duration: "block:delay:nanoseconds:block:count",
+  exceptions: "exceptions:samples:count::",
+};
+
+const PAGE_PATHS = /\/(explore|comparison|comparison-diff|diff|tracing)\/?$/;
+
+/** Address of a page, as `location` has it. */
+export interface PageAddress {
+  readonly pathname: string;
+  readonly search: string;
+}
+
+/** Returns the view of an address, which may be a link of Pyroscope. */
+export function decodeLocation(address: PageAddress): DecodedView {
+  const parameters = new URLSearchParams(address.search);
+  const path = PAGE_PATHS.exec(address.pathname)?.[1];
+  const isOld =
+    path !== undefined || ["query", "leftQuery", "rightQuery"].some((name) => parameters.has(name));
+  return isOld ? decodePyroscopeLink(parameters, path) : decodeView(address.search);
+}
+
+function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefined): DecodedView {
+  const notices: string[] = [];
+  const isComparison = path?.startsWith("comparison") || path === "diff" || parameters.has("leftQuery");
+  const side = isComparison ? "left" : "";
+  const query = parameters.get(side === "" ? "query" : "leftQuery") ?? parameters.get("query") ?? "";
+  const read = (name: string): string | null =>
+    parameters.get(side + name[0]?.toUpperCase() + name.slice(1)) ?? parameters.get(name);
+  if (isComparison)
+    notices.push("This server does not compare two queries yet. The page shows the left side.");
+  const parsed = parseOldQuery(query);
+  if (parsed === undefined)
+    notices.push(`The link's query is no application and no profile type: ${query.slice(0, 80)}`);
+  const times = {
+    from: readTime(read("from"), DEFAULT_VIEW.from),
+    until: readTime(read("until"), DEFAULT_VIEW.until),
+  };
+  for (const [name, text] of Object.entries(times)) {
+    if (text === undefined)
+      notices.push(`The link's time ${name} cannot be read: ${read(name)?.slice(0, 80)}`);
+  }
+  const tenant = parameters.get("tenant") ?? parameters.get("tenantID") ?? "";
+  const state: ViewState = {
+    ...DEFAULT_VIEW,
+    page: parsed === undefined || query === "" ? "fleet" : "explore",
+    ...parsed,
+    from: times.from ?? DEFAULT_VIEW.from,
+    until: times.until ?? DEFAULT_VIEW.until,
+    groupBy: parameters.get("groupBy") ?? "",
+    tenant,
+  };
+  // A state that comes from a link has only what links can have.
+  return { state: decodeView(encodeView(state)).state, notices };
+}
+
+// Old clients write seconds, and everything that /render reads. Links keep one form.
+function readTime(text: string | null, missing: string): string | undefined {
+  if (text === null || text === "") return missing;
+  const ms = parseTime(text, Date.now());
+  if (ms === undefined) return undefined;
+  return isRelativeTime(text) ? text.trim() : String(ms);
+}
+
+/** Parses `app.cpu{…}` or `name:type:unit:type:unit{…}`. */
+export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "selector"> | undefined {
+  const brace = query.indexOf("{");
+  const name = (brace < 0 ? query : query.slice(0, brace)).trim();
+  const matchers =
+    brace < 0
+      ? ""
+      : query
+          .slice(brace + 1)
+          .replace(/\}\s*$/, "")
+          .trim();
+  if (name.split(":").length === 5) return { profileType: name, selector: `{${matchers}}` };
+  if (name === "")
+    return query.trim() === "" || brace >= 0 ? { profileType: "", selector: `{${matchers}}` } : undefined;
+  const dot = name.lastIndexOf(".");
+  const suffix = dot < 0 ? "cpu" : name.slice(dot + 1);
+  const profileType = SUFFIX_TYPES[suffix];
+  if (profileType === undefined) return undefined;
+  const app = JSON.stringify(dot < 0 ? name : name.slice(0, dot));
+  return { profileType, selector: `{service_name=${app}${matchers === "" ? "" : `, ${matchers}`}}` };
+}

@@ -1,0 +1,91 @@
+// Current view. The browser's address is its store, and its history is the undo list.
+import { type ReadonlySignal, signal } from "@preact/signals";
+import { advanceClock } from "./clock";
+import { notify } from "./notices";
+import { decodeLocation } from "./pyroscope_links";
+import { encodeView } from "./view_codec";
+import type { ViewState } from "./view_state";
+
+/** Own entry of the browser's history. */
+interface HistoryEntry {
+  /** Number of entries of this page before it. */
+  readonly index: number;
+  /** Fields that typing changes in this entry; empty if it was pushed. */
+  readonly typedFields: string;
+}
+
+// Browsers ignore more than about 100 changes of the address within 30 s.
+const ADDRESS_DELAY_MS = 300;
+
+const first = decodeLocation(location);
+const currentView = signal<ViewState>(first.state);
+let entry: HistoryEntry = readEntry(history.state);
+let pendingAddress: ReturnType<typeof setTimeout> | undefined;
+
+/** Current view. */
+export const view: ReadonlySignal<ViewState> = currentView;
+
+/** Returns the link of the current view with a change, relative to the page. */
+export function hrefOf(change: Partial<ViewState>): string {
+  return `./${encodeView({ ...currentView.value, ...change })}`;
+}
+
+/**
+ * Changes the view. "push" adds an entry to the history. "typing" adds one for the first of successive changes of the
+ * same fields, and replaces it with each further one.
+ */
+export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "push"): void {
+  const next = { ...currentView.peek(), ...change };
+  const typedFields = mode === "typing" ? Object.keys(change).sort().join() : "";
+  if (encodeView(next) === encodeView(currentView.peek())) return;
+  const replaces = typedFields !== "" && typedFields === entry.typedFields;
+  if (!replaces) flushAddress();
+  currentView.value = next;
+  if (replaces) scheduleAddress();
+  else {
+    entry = { index: entry.index + 1, typedFields };
+    history.pushState(entry, "", hrefOf({}));
+  }
+}
+
+/** Undoes the last step. Opens the fleet if the current view is the first. */
+export function goBack(): void {
+  if (entry.index > 0) history.back();
+  else navigate({ page: "fleet" });
+}
+
+function scheduleAddress(): void {
+  clearTimeout(pendingAddress);
+  pendingAddress = setTimeout(flushAddress, ADDRESS_DELAY_MS);
+}
+
+function flushAddress(): void {
+  if (pendingAddress === undefined) return;
+  clearTimeout(pendingAddress);
+  pendingAddress = undefined;
+  history.replaceState(entry, "", `./${encodeView(currentView.peek())}`);
+}
+
+function readEntry(state: unknown): HistoryEntry {
+  const { index, typedFields } = (state ?? {}) as Partial<HistoryEntry>;
+  return {
+    index: typeof index === "number" ? index : 0,
+    typedFields: typeof typedFields === "string" ? typedFields : "",
+  };
+}
+
+function openLocation(): void {
+  clearTimeout(pendingAddress);
+  pendingAddress = undefined;
+  entry = readEntry(history.state);
+  advanceClock();
+  currentView.value = decodeLocation(location).state;
+}
+
+/** Begins to follow the browser's history, and writes the address of the first view in its usual form. */
+export function startHistory(): void {
+  for (const text of first.notices) notify(text, "warning");
+  history.replaceState(entry, "", `./${encodeView(first.state)}`);
+  addEventListener("popstate", openLocation);
+  addEventListener("pagehide", flushAddress);
+}

@@ -1,0 +1,269 @@
+// State of a view as parameters of its link, and back.
+import { decodePath, encodePath } from "./frame_path";
+import {
+  DEFAULT_VIEW,
+  type FrameGrouping,
+  type TransformAction,
+  type TransformState,
+  type ViewName,
+  type ViewState,
+} from "./view_state";
+
+/** Version of the parameters. */
+export const URL_VERSION = 1;
+const MAX_LIST_ITEMS = 100;
+const MAX_REFRESH_SECONDS = 86_400;
+
+/** State of a link, and one text for each parameter that could not be used. */
+export interface DecodedView {
+  readonly state: ViewState;
+  readonly notices: readonly string[];
+}
+
+type WritableState = { -readonly [Field in keyof ViewState]: ViewState[Field] };
+
+/** One parameter. `read` returns false if it cannot use the values. */
+interface Parameter {
+  readonly name: string;
+  /** Values of the parameter; none if the state has the default. */
+  write(state: ViewState): readonly string[];
+  read(values: readonly string[], state: WritableState): boolean;
+}
+
+type FieldOf<Value> = {
+  [Field in keyof ViewState]: ViewState[Field] extends Value
+    ? Value extends ViewState[Field]
+      ? Field
+      : never
+    : never;
+}[keyof ViewState];
+
+function textParameter(name: string, field: FieldOf<string>): Parameter {
+  return {
+    name,
+    write: (state) => (state[field] === DEFAULT_VIEW[field] ? [] : [state[field]]),
+    read: (values, state) => {
+      state[field] = values[0] ?? "";
+      return true;
+    },
+  };
+}
+
+function choiceParameter<Field extends keyof ViewState>(
+  name: string,
+  field: Field,
+  words: readonly (readonly [value: ViewState[Field], word: string])[],
+): Parameter {
+  return {
+    name,
+    write: (state) => {
+      if (state[field] === DEFAULT_VIEW[field]) return [];
+      return words.filter(([value]) => value === state[field]).map(([, word]) => word);
+    },
+    read: (values, state) => {
+      const entry = words.find(([, word]) => word === values[0]);
+      if (entry === undefined) return false;
+      (state as Record<Field, ViewState[Field]>)[field] = entry[0];
+      return true;
+    },
+  };
+}
+
+function sortParameter(name: string, field: FieldOf<string>, reversed: FieldOf<boolean>): Parameter {
+  return {
+    name,
+    write: (state) => {
+      if (state[field] === DEFAULT_VIEW[field] && state[reversed] === DEFAULT_VIEW[reversed]) return [];
+      return [(state[reversed] ? "-" : "") + state[field]];
+    },
+    read: ([value = ""], state) => {
+      state[reversed] = value.startsWith("-");
+      state[field] = value.replace(/^-/, "");
+      return true;
+    },
+  };
+}
+
+function pathParameter(name: string, field: "zoomPath" | "selectedPath"): Parameter {
+  return {
+    name,
+    write: (state) => (state[field].length === 0 ? [] : [encodePath(state[field])]),
+    read: ([value = ""], state) => {
+      const path = decodePath(value);
+      if (path !== undefined) state[field] = path;
+      return path !== undefined;
+    },
+  };
+}
+
+function listParameter(name: string, field: "profileIds" | "spanIds" | "traceIds"): Parameter {
+  return {
+    name,
+    write: (state) => (state[field].length === 0 ? [] : [state[field].join(",")]),
+    read: ([value = ""], state) => {
+      const items = value.split(",").filter((item) => item !== "");
+      state[field] = items.slice(0, MAX_LIST_ITEMS);
+      return items.length <= MAX_LIST_ITEMS && items.every((item) => /^[0-9a-fA-F-]+$/.test(item));
+    },
+  };
+}
+
+const VIEW_NAMES: readonly ViewName[] = ["flame", "icicle", "table", "tree", "sandwich"];
+
+const viewsParameter: Parameter = {
+  name: "w",
+  write: ({ views }) => (views.length === 1 && views[0] === "flame" ? [] : [views.join(",")]),
+  read: ([value = ""], state) => {
+    const words = value.split(",");
+    const views = words.filter((word): word is ViewName => VIEW_NAMES.includes(word as ViewName));
+    const [first, second] = views;
+    if (first !== undefined) state.views = second === undefined ? [first] : [first, second];
+    return views.length === words.length && views.length <= 2;
+  },
+};
+
+const TRANSFORM_ACTIONS: readonly TransformAction[] = [
+  "focus",
+  "ignore",
+  "hide",
+  "show",
+  "showFrom",
+  "collapseRecursion",
+  "collapseBelow",
+];
+
+// `focus=NAME` or `focus~REGEX`.
+function readTransform(text: string): TransformState | undefined {
+  const match = /^([a-zA-Z]+)(?:([=~])([\s\S]*))?$/.exec(text);
+  const action = TRANSFORM_ACTIONS.find((name) => name === match?.[1]);
+  if (action === undefined || (match?.[2] === undefined && action !== "collapseRecursion")) return undefined;
+  return { action, isRegex: match?.[2] === "~", pattern: match?.[3] ?? "" };
+}
+
+const transformsParameter: Parameter = {
+  name: "x",
+  write: ({ transforms }) =>
+    transforms.map(({ action, isRegex, pattern }) =>
+      action === "collapseRecursion" && pattern === "" ? action : `${action}${isRegex ? "~" : "="}${pattern}`,
+    ),
+  read: (values, state) => {
+    const transforms = values.slice(0, MAX_LIST_ITEMS).map(readTransform);
+    state.transforms = transforms.filter((transform) => transform !== undefined);
+    return state.transforms.length === values.length;
+  },
+};
+
+const framesParameter: Parameter = {
+  name: "fr",
+  write: ({ frames }) => (frames === DEFAULT_VIEW.frames ? [] : [frames]),
+  read: ([value = ""], state) => {
+    if (!/^(function|line|file|package|binary|label:.+)$/s.test(value)) return false;
+    state.frames = value as FrameGrouping;
+    return true;
+  },
+};
+
+const refreshParameter: Parameter = {
+  name: "r",
+  write: ({ refreshSeconds }) => (refreshSeconds === 0 ? [] : [String(refreshSeconds)]),
+  read: ([value = ""], state) => {
+    if (!/^\d{1,5}$/.test(value) || Number(value) > MAX_REFRESH_SECONDS) return false;
+    state.refreshSeconds = Number(value);
+    return true;
+  },
+};
+
+/** All parameters after the version, in the order in which links have them. */
+const PARAMETERS: readonly Parameter[] = [
+  choiceParameter("p", "page", [
+    ["start", "start"],
+    ["fleet", "fleet"],
+    ["explore", "explore"],
+  ]),
+  textParameter("t", "tenant"),
+  textParameter("y", "profileType"),
+  textParameter("q", "selector"),
+  textParameter("f", "from"),
+  textParameter("u", "until"),
+  choiceParameter("tz", "timeZone", [
+    ["local", "local"],
+    ["utc", "utc"],
+  ]),
+  refreshParameter,
+  textParameter("g", "groupBy"),
+  choiceParameter("tm", "timelineMode", [
+    ["lines", "lines"],
+    ["stacked", "stacked"],
+  ]),
+  choiceParameter("tv", "timelineValue", [
+    ["rate", "rate"],
+    ["sum", "sum"],
+  ]),
+  viewsParameter,
+  transformsParameter,
+  framesParameter,
+  choiceParameter("i", "inverted", [
+    [false, "0"],
+    [true, "1"],
+  ]),
+  choiceParameter("c", "colorBy", [
+    ["package", "package"],
+    ["binary", "binary"],
+    ["share", "share"],
+  ]),
+  pathParameter("z", "zoomPath"),
+  pathParameter("n", "selectedPath"),
+  textParameter("fn", "sandwichFunction"),
+  textParameter("s", "search"),
+  sortParameter("o", "tableSort", "tableReversed"),
+  sortParameter("fo", "fleetSort", "fleetReversed"),
+  textParameter("ff", "fleetFilter"),
+  listParameter("id", "profileIds"),
+  listParameter("sp", "spanIds"),
+  listParameter("tr", "traceIds"),
+];
+
+/** Returns the parameters of a link, `?v=1&…`. Parameters with their default value are left out. */
+export function encodeView(state: ViewState): string {
+  let search = `?v=${URL_VERSION}`;
+  for (const parameter of PARAMETERS) {
+    for (const value of parameter.write(state)) search += `&${parameter.name}=${encodeText(value)}`;
+  }
+  return search;
+}
+
+// Leaves more characters readable than encodeURIComponent, which throws at lone surrogates.
+function encodeText(text: string): string {
+  const encoded = encodeURIComponent(text.replace(/\p{Surrogate}/gu, "\ufffd"));
+  return encoded.replace(/%(?:3A|3B|2C|2F|3D|40|24)/g, decodeURIComponent);
+}
+
+/** Returns the state of a link. Whatever cannot be used has its default, with a notice. */
+export function decodeView(search: string): DecodedView {
+  const parameters = new URLSearchParams(search);
+  const state: WritableState = { ...DEFAULT_VIEW };
+  const notices: string[] = [];
+  const version = parameters.get("v");
+  if (version !== null && version !== String(URL_VERSION)) {
+    notices.push(`The link has version ${shorten(version)}, this server knows version ${URL_VERSION}.`);
+  }
+  const names = new Set(parameters.keys());
+  names.delete("v");
+  for (const parameter of PARAMETERS) {
+    if (!names.delete(parameter.name)) continue;
+    const values = parameters.getAll(parameter.name);
+    if (!parameter.read(values, state)) {
+      notices.push(
+        `The link's parameter ${parameter.name} has an unusable value: ${shorten(values.join(" "))}`,
+      );
+    }
+  }
+  for (const name of names) notices.push(`The link has an unknown parameter: ${shorten(name)}`);
+  return { state, notices };
+}
+
+const MAX_NOTICE_CHARS = 80;
+
+function shorten(text: string): string {
+  return text.length > MAX_NOTICE_CHARS ? `${text.slice(0, MAX_NOTICE_CHARS)}…` : text;
+}
