@@ -1,0 +1,176 @@
+// Labels of frames: names made safe to show, and shortened so that their end remains.
+
+/** Measures the width of a text. */
+export type TextMeasure = (text: string) => number;
+
+/** Longest part of a name that labels consider, counted from its end. No box shows more. */
+const MAX_LABEL_CHARACTERS = 2048;
+/** Labels shorter than this say nothing, so the box stays empty. */
+const MIN_CUT_CHARACTERS = 3;
+/** Marks above one letter; more of them would leave the row. */
+const MAX_COMBINING_MARKS = 2;
+
+const CONTROL_PICTURES = 0x2400;
+
+/** Characters that are invisible or change the direction of text. */
+const UNSAFE_CHARACTERS = new RegExp(
+  "[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u115f\\u1160\\u180e\\u200b-\\u200f\\u2028-\\u202e" +
+    "\\u2060-\\u206f\\u3164\\ufeff\\ufff9-\\ufffb]" +
+    "|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
+  "gu",
+);
+const MARK_STACKS = new RegExp(`(\\p{M}{${MAX_COMBINING_MARKS}})\\p{M}+`, "gu");
+const IS_PLAIN = /^[\u0020-\u007e]*$/;
+
+/** Returns the name with control characters and direction marks spelled out, so that it cannot mislead. */
+export function showName(name: string): string {
+  if (name === "") return "(no name)";
+  if (IS_PLAIN.test(name)) return name;
+  return name.replace(UNSAFE_CHARACTERS, spellCharacter).replace(MARK_STACKS, "$1");
+}
+
+function spellCharacter(character: string): string {
+  const code = character.charCodeAt(0);
+  if (code < 0x20) return String.fromCharCode(CONTROL_PICTURES + code);
+  if (code === 0x7f) return "\u2421";
+  if (code >= 0xd800 && code <= 0xdfff) return "\ufffd";
+  return `<${code.toString(16).toUpperCase().padStart(4, "0")}>`;
+}
+
+/** Hash that Rust appends to a name, `::h` and 16 hexadecimal digits. */
+const RUST_HASH = /::h[0-9a-f]{16}(?=$|[^0-9a-zA-Z_])/g;
+
+/** Removes the hash that Rust appends to names. */
+export function removeRustHash(name: string): string {
+  return name.includes("::h") ? name.replace(RUST_HASH, "") : name;
+}
+
+const OPENING = "<[(";
+const CLOSING = ">])";
+
+/**
+ * Removes template and type arguments: brackets that follow an identifier or a turbofish. Others mean something:
+ * `Foo.<init>`, `(*T).Method`, `(anonymous namespace)`. A leading `<X as Trait>` becomes `X`.
+ */
+export function removeTypeArguments(name: string): string {
+  if (!name.includes("<") && !name.includes("[")) return name;
+  let text = "";
+  let copied = 0;
+  for (let index = 0; index < name.length; index++) {
+    const character = name[index];
+    if (character !== "<" && character !== "[") continue;
+    if (character === "<" && isOperator(name, index)) continue;
+    const isLeading = index === 0 && character === "<";
+    if (!isLeading && !followsIdentifier(name, index)) continue;
+    const close = findClosing(name, index);
+    if (close < 0) break;
+    if (isLeading && name.startsWith("::", close + 1)) {
+      text += implementingType(name.slice(1, close));
+    } else if (isLeading) {
+      continue;
+    } else {
+      const before = name.slice(copied, index);
+      text += before.endsWith("::") ? before.slice(0, -2) : before;
+    }
+    copied = close + 1;
+    index = close;
+  }
+  return text + name.slice(copied);
+}
+
+function followsIdentifier(name: string, index: number): boolean {
+  const before = name.slice(Math.max(0, index - 2), index);
+  return before === "::" || /[\p{L}\p{N}_$]$/u.test(before);
+}
+
+function isOperator(name: string, index: number): boolean {
+  return name.slice(Math.max(0, index - 9), index + 1).includes("operator<") || name.startsWith("<-", index);
+}
+
+/** Returns the index of the bracket that closes the one at `index`, or -1. Arrows do not close. */
+function findClosing(name: string, index: number): number {
+  let level = 0;
+  for (let position = index; position < name.length; position++) {
+    const character = name[position] as string;
+    if (OPENING.includes(character)) level++;
+    else if (
+      CLOSING.includes(character) &&
+      !(character === ">" && "-=".includes(name[position - 1] as string))
+    ) {
+      level--;
+      if (level === 0) return position;
+    }
+  }
+  return -1;
+}
+
+/** Returns `X` of the inside of `<X as Trait>`, without its own arguments. */
+function implementingType(inside: string): string {
+  let level = 0;
+  let end = inside.length;
+  for (let position = 0; position < inside.length; position++) {
+    const character = inside[position] as string;
+    if (OPENING.includes(character)) level++;
+    else if (CLOSING.includes(character)) level--;
+    else if (level === 0 && inside.startsWith(" as ", position)) {
+      end = position;
+      break;
+    }
+  }
+  return removeTypeArguments(inside.slice(0, end));
+}
+
+/** Lists shorter and shorter forms of a name, all ending as it ends. The first is the name itself. */
+export function labelForms(name: string): string[] {
+  const shown = showName(name.length > MAX_LABEL_CHARACTERS ? name.slice(-MAX_LABEL_CHARACTERS) : name);
+  const forms = [shown];
+  const add = (form: string) => {
+    if (form !== "" && form.length < (forms[forms.length - 1] as string).length) forms.push(form);
+  };
+  const plain = removeRustHash(shown);
+  add(plain);
+  const short = removeTypeArguments(plain);
+  add(short);
+  for (const start of partStarts(short)) add(short.slice(start));
+  return forms;
+}
+
+/** Lists the indexes after each `/`, `.` or `::` outside of brackets. */
+function partStarts(name: string): number[] {
+  const starts: number[] = [];
+  let level = 0;
+  for (let index = 0; index < name.length - 1; index++) {
+    const character = name[index] as string;
+    if (OPENING.includes(character)) level++;
+    else if (CLOSING.includes(character)) level = Math.max(0, level - 1);
+    else if (level > 0) continue;
+    else if (character === "/" || (character === "." && name[index + 1] !== ".")) starts.push(index + 1);
+    else if (character === ":" && name[index + 1] === ":") starts.push(++index + 1);
+  }
+  return starts.filter((start) => start < name.length);
+}
+
+/** Returns the longest label of a name that fits into a width, or the empty text. */
+export function fitLabel(forms: readonly string[], width: number, measure: TextMeasure): string {
+  let low = 0;
+  let high = forms.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (measure(forms[middle] as string) <= width) high = middle;
+    else low = middle + 1;
+  }
+  return forms[low] ?? cutStart(forms[forms.length - 1] ?? "", width, measure);
+}
+
+/** Cuts characters from the beginning of a text until it fits behind an ellipsis. */
+function cutStart(text: string, width: number, measure: TextMeasure): string {
+  const characters = Array.from(text);
+  let low = 1;
+  let high = characters.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (measure(`…${characters.slice(middle).join("")}`) <= width) high = middle;
+    else low = middle + 1;
+  }
+  return characters.length - low < MIN_CUT_CHARACTERS ? "" : `…${characters.slice(low).join("")}`;
+}
