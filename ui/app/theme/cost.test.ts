@@ -16,15 +16,16 @@ test("gauges_are_levels_in_either_number", () => {
 
 test("quotient_has_three_significant_digits", () => {
   expect(formatQuotient(1n, 3n)).toBe("0.333");
-  expect(formatQuotient(5n, 100_000n)).toBe("0.000050");
-  expect(formatQuotient(-12345n, 1000n)).toBe("−12.3");
-  expect(formatQuotient(123_456_789n, 10n)).toBe("12\u202f345\u202f679");
+  expect(formatQuotient(-5n, 100_000n)).toBe("-0.000050");
+  expect(formatQuotient(-12345n, 1000n)).toBe("-12.3");
+  expect(formatQuotient(123_456_789n, 10n)).toBe("12345679");
+  expect(formatQuotient(999_999n, 1_000_000n)).toBe("1.000");
   expect(formatQuotient(0n, 7n)).toBe("0");
   expect(formatQuotient(1n, 0n)).toBe("–");
 });
 
 test("quotient_beyond_double_precision_is_exact", () => {
-  expect(formatQuotient(9_007_199_254_740_993n, 1n)).toBe("9\u202f007\u202f199\u202f254\u202f740\u202f993");
+  expect(formatQuotient(9_007_199_254_740_993n, 1n)).toBe("9007199254740993");
 });
 
 test("processor_time_is_in_cores", () => {

@@ -1,6 +1,6 @@
 // Costs in natural units: cores, bytes per second, averages of gauges. All digits are computed from integers.
 
-import { formatValue } from "./format";
+import { formatRatio, formatValue } from "./format";
 
 /** Values of the profile types that state a level, such as memory in use. The plural counts as well. */
 const GAUGE_KINDS: ReadonlySet<string> = new Set([
@@ -49,26 +49,24 @@ export function toInteger(value: number): bigint {
   return BigInt(value < 0 ? -Math.round(-value) : Math.round(value));
 }
 
-/** Returns a quotient with three significant digits, rounded half away from zero. */
+/** Returns a quotient with three significant digits, also below one. Rounds half away from zero. */
 export function formatQuotient(numerator: bigint, denominator: bigint): string {
-  if (denominator === 0n) return "–";
-  const isNegative = numerator < 0n !== denominator < 0n && numerator !== 0n;
-  const dividend = numerator < 0n ? -numerator : numerator;
-  const divisor = denominator < 0n ? -denominator : denominator;
+  const dividend = absolute(numerator);
+  const divisor = absolute(denominator);
+  if (dividend >= divisor || dividend === 0n) return formatRatio(numerator, denominator);
   let decimals = 0;
   let scaled = dividend;
-  while (decimals < MAX_DECIMALS && scaled < SIGNIFICANT_DIGITS_BOUND * divisor && scaled > 0n) {
+  while (decimals < MAX_DECIMALS && scaled < SIGNIFICANT_DIGITS_BOUND * divisor) {
     scaled *= 10n;
     decimals += 1;
   }
   const digits = ((2n * scaled + divisor) / (2n * divisor)).toString().padStart(decimals + 1, "0");
-  const whole = digits.slice(0, digits.length - decimals);
-  const fraction = decimals === 0 ? "" : `.${digits.slice(digits.length - decimals)}`;
-  return `${isNegative ? "−" : ""}${groupDigits(whole)}${fraction}`;
+  const sign = numerator < 0n === denominator < 0n ? "" : "-";
+  return `${sign}${digits.slice(0, -decimals)}.${digits.slice(-decimals)}`;
 }
 
-function groupDigits(digits: string): string {
-  return digits.replace(/\B(?=(\d{3})+$)/g, "\u202f");
+function absolute(value: bigint): bigint {
+  return value < 0n ? -value : value;
 }
 
 /** Returns the unit of a rate: `cores`, `s/s`, or an amount for each second. */
@@ -125,7 +123,6 @@ export function costChange(now: bigint, before: bigint): CostChange {
 
 /** Returns the absolute share in percent with one decimal. */
 function percentOf(part: bigint, whole: bigint): string {
-  const absolute = (value: bigint) => (value < 0n ? -value : value);
   const tenths = (2n * 1000n * absolute(part) + absolute(whole)) / (2n * absolute(whole));
-  return `${groupDigits((tenths / 10n).toString())}.${tenths % 10n}`;
+  return `${tenths / 10n}.${tenths % 10n}`;
 }

@@ -1,0 +1,125 @@
+// Fleet page: a row for each service, or for each value of a label.
+
+import { computed } from "@preact/signals";
+import { LabelInput } from "../components/label_input";
+import { QueryPanel } from "../components/query_panel";
+import { RequestPopover } from "../components/request_popover";
+import { withMatcher } from "../components/timeline/series_data";
+import { VirtualTable } from "../components/virtual_list";
+import { formatCost, isGauge } from "../theme/cost";
+import { navigate, view } from "../url/store";
+import { fleetColumns } from "./fleet_columns";
+import { type FleetData, fleetLabel, fleetQuery, fleetRequests } from "./fleet_query";
+import { type FleetRow, filterRows, fleetTotal, SERVICE_LABEL, sortRows } from "./fleet_rows";
+import { OtherTime } from "./start";
+import "./fleet.css";
+
+/** Returns the view that a row opens. */
+export function exploreOfRow(row: FleetRow, label: string) {
+  const { selector, profileType } = view.peek();
+  const isKnownType = row.types.length === 0 || row.types.includes(profileType);
+  return {
+    page: "explore",
+    selector: withMatcher(selector, label, "=", row.name),
+    groupBy: "",
+    profileType: isKnownType ? profileType : (row.types[0] ?? profileType),
+  } as const;
+}
+
+const shownRows = computed<readonly FleetRow[]>(() => {
+  const { fleetFilter, fleetSort, fleetReversed } = view.value;
+  const rows = fleetQuery.state.value.value?.rows ?? [];
+  return sortRows(filterRows(rows, fleetFilter), fleetSort, fleetReversed);
+});
+
+export function FleetPage() {
+  return (
+    <main class="fleet-page">
+      <h1 class="visually-hidden">Fleet</h1>
+      <QueryPanel query={fleetQuery}>
+        {(data: FleetData) => (data.rows.length === 0 ? <OtherTime /> : <FleetTable data={data} />)}
+      </QueryPanel>
+    </main>
+  );
+}
+
+function FleetTable({ data }: { readonly data: FleetData }) {
+  const { fleetSort, fleetReversed } = view.value;
+  const rows = shownRows.value;
+  const columns = fleetColumns(data, fleetTotal(data.rows));
+  const isName = fleetSort === "name";
+  return (
+    <VirtualTable
+      name="fleet"
+      label={data.label === SERVICE_LABEL ? "Services" : `Values of ${data.label}`}
+      columns={columns}
+      rowCount={rows.length}
+      rowAt={(index) => rows[index]}
+      keyOf={(row) => row.name}
+      sort={{ column: fleetSort, isDescending: isName === fleetReversed }}
+      onSort={(column) =>
+        navigate({ fleetSort: column, fleetReversed: column === fleetSort ? !fleetReversed : false })
+      }
+      onOpen={(row) => navigate(exploreOfRow(row, data.label))}
+      toolbar={<FleetBar data={data} shown={rows.length} />}
+    />
+  );
+}
+
+function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: number }) {
+  const state = view.value;
+  const duration = data.range.end - data.range.start;
+  const total = formatCost(fleetTotal(data.rows), duration, data.profileType);
+  const noun = data.label === SERVICE_LABEL ? "services" : `values of ${fleetLabel(state)}`;
+  const count = shown === data.rows.length ? `${shown}` : `${shown} of ${data.rows.length}`;
+  return (
+    <>
+      <input
+        type="search"
+        class="fleet-filter"
+        aria-label="Filter rows"
+        placeholder="Filter…"
+        data-search-field
+        value={state.fleetFilter}
+        onInput={(event) => navigate({ fleetFilter: event.currentTarget.value }, "typing")}
+      />
+      <LabelInput
+        label="Group by"
+        placeholder="service"
+        value={state.groupBy}
+        onChange={(groupBy) => navigate({ groupBy })}
+      />
+      <span class="fleet-count" role="status">
+        {count} {noun}
+        {isGauge(data.profileType) ? null : <span class="fleet-total"> · {total}</span>}
+      </span>
+      <FleetRequests />
+    </>
+  );
+}
+
+function FleetRequests() {
+  const requests = fleetRequests(view.value);
+  if (requests === undefined) return null;
+  const { range, points, totals, series, label } = requests;
+  const query = {
+    profileType: points.profileTypeID,
+    selector: points.labelSelector,
+    start: points.start,
+    end: points.end,
+  };
+  return (
+    <RequestPopover
+      requests={[
+        { title: "Points", method: "querier.v1.QuerierService/SelectSeries", request: points },
+        {
+          title: "Totals of both periods",
+          method: "querier.v1.QuerierService/SelectSeries",
+          request: totals,
+        },
+        { title: "Types", method: "querier.v1.QuerierService/Series", request: series },
+      ]}
+      series={{ query, groupBy: [label], stepSeconds: range.step / 1000, limit: undefined }}
+    />
+  );
+}
