@@ -28,6 +28,7 @@ export interface FrameColors {
   /** Fill of each slot. */
   readonly fills: readonly RgbColor[];
   readonly label: RgbColor;
+  /** Surface below the frames, as in the tokens of the theme. */
   readonly background: RgbColor;
   /** Frames that a search does not match. */
   readonly dimmedFill: RgbColor;
@@ -50,7 +51,7 @@ interface ThemeLevels {
   readonly weakChroma: number;
 }
 
-const LIGHT_LEVELS: ThemeLevels = { lightness: 0.84, strongChroma: 0.105, weakChroma: 0.055 };
+const LIGHT_LEVELS: ThemeLevels = { lightness: 0.825, strongChroma: 0.105, weakChroma: 0.055 };
 const DARK_LEVELS: ThemeLevels = { lightness: 0.46, strongChroma: 0.11, weakChroma: 0.056 };
 
 function fillsOf(levels: ThemeLevels): RgbColor[] {
@@ -76,7 +77,7 @@ function fillsOf(levels: ThemeLevels): RgbColor[] {
 const LIGHT_COLORS: FrameColors = {
   fills: fillsOf(LIGHT_LEVELS),
   label: rgbFromOklch(0.21, 0.02, 265),
-  background: rgbFromOklch(0.995, 0, 0),
+  background: { red: 1, green: 1, blue: 1 },
   dimmedFill: rgbFromOklch(0.965, 0.004, 265),
   dimmedLabel: rgbFromOklch(0.5, 0.01, 265),
   mergedFill: rgbFromOklch(0.88, 0.008, 265),
@@ -92,7 +93,7 @@ const LIGHT_COLORS: FrameColors = {
 const DARK_COLORS: FrameColors = {
   fills: fillsOf(DARK_LEVELS),
   label: rgbFromOklch(0.975, 0.005, 265),
-  background: rgbFromOklch(0.2, 0.008, 265),
+  background: { red: 0x16 / 255, green: 0x1a / 255, blue: 0x23 / 255 },
   dimmedFill: rgbFromOklch(0.27, 0.008, 265),
   dimmedLabel: rgbFromOklch(0.69, 0.01, 265),
   mergedFill: rgbFromOklch(0.37, 0.01, 265),
