@@ -1,1 +1,74 @@
-// Entry of the page.
+// Entry of the page: opens the page that the address names.
+import { computed, effect } from "@preact/signals";
+import { render } from "preact";
+import { startHeartbeat } from "./api/server_state";
+import { profileTypes, startProfileTypeChoice } from "./components/shell/profile_type_select";
+import { startRefresh } from "./components/shell/refresh_control";
+import { Shell } from "./components/shell/shell";
+import { startShortcuts } from "./components/shell/shortcuts";
+import { startRangeHistory } from "./components/shell/time_actions";
+import { isStoreEmpty, profileStats } from "./components/stored_data";
+import { ExplorePage } from "./pages/explore";
+import { FleetPage } from "./pages/fleet";
+import { OtherTime, StartPage, startDataPolls } from "./pages/start";
+import { startTheme } from "./theme/theme";
+import { parseSelector } from "./url/selector";
+import { startHistory, view } from "./url/store";
+import type { PageName } from "./url/view_state";
+import "./theme/tokens.css";
+import "./theme/base.css";
+
+function App() {
+  const { page } = view.value;
+  const isEmpty = isStoreEmpty.value === true;
+  return (
+    <Shell isEmpty={isEmpty}>
+      <CurrentPage page={isEmpty ? "start" : page} />
+    </Shell>
+  );
+}
+
+/** Whether the range has no profile type, so that no page has anything to show. */
+const hasNoTypes = computed(() => {
+  const { kind, value } = profileTypes.state.value;
+  return view.value.profileType === "" && kind === "done" && value?.length === 0;
+});
+
+function CurrentPage({ page }: { readonly page: PageName }) {
+  if (page === "start") return <StartPage />;
+  if (hasNoTypes.value) {
+    return (
+      <main>
+        <OtherTime />
+      </main>
+    );
+  }
+  if (page === "explore") return <ExplorePage />;
+  // The first response decides between the fleet and the start page. Until then neither is shown.
+  const isUndecided = isStoreEmpty.value === undefined && profileStats.state.value.kind === "loading";
+  return isUndecided ? <main aria-busy="true" /> : <FleetPage />;
+}
+
+/** Returns the title of the browser's tab. */
+function pageTitle(): string {
+  const { page, selector } = view.value;
+  if (isStoreEmpty.value === true || page === "start") return "Send profiles – Athanor";
+  if (page === "fleet") return "Fleet – Athanor";
+  const service = parseSelector(selector)?.find(
+    ({ name, operator }) => name === "service_name" && operator === "=",
+  );
+  return `${service?.value.slice(0, 80) ?? "Explore"} – Athanor`;
+}
+
+startTheme();
+startHistory();
+startRangeHistory();
+startProfileTypeChoice();
+startRefresh();
+startShortcuts();
+startDataPolls();
+startHeartbeat();
+effect(() => {
+  document.title = pageTitle();
+});
+render(<App />, document.body);

@@ -1,5 +1,6 @@
 // Query that follows signals: a newer request aborts the older one, here and on the server.
 import { effect, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { refreshes } from "../url/clock";
 import { token } from "./credentials";
 import { type ApiError, toApiError } from "./errors";
 import { recoveries } from "./server_state";
@@ -52,7 +53,7 @@ export function liveQuery<Request, T>(
   };
   const stopRequests = effect(() => {
     const current = request();
-    const key = `${reloads.value} ${JSON.stringify(current)}`;
+    const key = `${reloads.value} ${refreshes.value} ${JSON.stringify(current)}`;
     if (key === requestKey) return;
     requestKey = key;
     untracked(() => start(current));

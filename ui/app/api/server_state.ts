@@ -47,3 +47,14 @@ async function isReady(): Promise<boolean> {
     return false;
   }
 }
+
+/** Time between two checks of a page that makes no calls. */
+const HEARTBEAT_INTERVAL_MS = 5_000;
+
+/** Begins to check the connection while the page is visible. */
+export function startHeartbeat(): void {
+  setInterval(async () => {
+    if (document.hidden || !up.peek()) return;
+    if (!(await isReady())) reportUnreachable();
+  }, HEARTBEAT_INTERVAL_MS);
+}

@@ -13,8 +13,19 @@ export const MAX_DECODED_BYTES = 6_000_000;
 const COMPRESSED_MARK = "~";
 const BASE64_CHUNK_BYTES = 8_192;
 
+// Links are made many times for one path, and paths are never changed in place.
+const encodedPaths = new WeakMap<readonly string[], string>();
+
 /** Encodes a path. If it is too long even when compressed, the frames farthest from the root are left out. */
 export function encodePath(names: readonly string[]): string {
+  const known = encodedPaths.get(names);
+  if (known !== undefined) return known;
+  const encoded = encodeLongestPart(names);
+  encodedPaths.set(names, encoded);
+  return encoded;
+}
+
+function encodeLongestPart(names: readonly string[]): string {
   let kept = names.slice(0, MAX_PATH_NAMES);
   for (;;) {
     const encoded = encodeWhole(kept);

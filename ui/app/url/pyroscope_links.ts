@@ -1,9 +1,10 @@
 // Links of Pyroscope, which older dashboards and chats contain.
+import { formatMatcher } from "./selector";
 import { isRelativeTime, parseTime } from "./time";
 import { type DecodedView, decodeView, encodeView } from "./view_codec";
 import { DEFAULT_VIEW, type ViewState } from "./view_state";
 
-/** Profile types by the suffix of an application's name. Several, if it depends on the profiler; the first wins. */
+/** Profile types by the suffix of an application's name. */
 const SUFFIX_TYPES: Readonly<Record<string, string>> = {
   cpu: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
   itimer: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
@@ -25,6 +26,12 @@ const SUFFIX_TYPES: Readonly<Record<string, string>> = {
   lock_count: "block:contentions:count:block:count",
   lock_duration: "block:delay:nanoseconds:block:count",
   exceptions: "exceptions:samples:count::",
+};
+
+const EQUIVALENT_TYPES: Readonly<Record<string, readonly string[]>> = {
+  "goroutines:goroutine:count:goroutine:count": ["goroutine:goroutine:count", "goroutine:goroutines:count"],
+  "process_cpu:cpu:nanoseconds:cpu:nanoseconds": ["process_cpu:samples:count"],
+  "exceptions:samples:count::": ["exceptions:exception:count"],
 };
 
 const PAGE_PATHS = /\/(explore|comparison|comparison-diff|diff|tracing)\/?$/;
@@ -104,6 +111,21 @@ export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "s
   const suffix = dot < 0 ? "cpu" : name.slice(dot + 1);
   const profileType = SUFFIX_TYPES[suffix];
   if (profileType === undefined) return undefined;
-  const app = JSON.stringify(dot < 0 ? name : name.slice(0, dot));
-  return { profileType, selector: `{service_name=${app}${matchers === "" ? "" : `, ${matchers}`}}` };
+  const services = serviceMatcher(name, dot < 0 ? name : name.slice(0, dot));
+  return { profileType, selector: `{${services}${matchers === "" ? "" : `, ${matchers}`}}` };
+}
+
+// Text that was uploaded as `shop.cpu` has the service `shop`, a pprof has `shop.cpu`.
+function serviceMatcher(name: string, app: string): string {
+  if (app === name) return formatMatcher({ name: "service_name", operator: "=", value: app });
+  const pattern = [app, name].map((text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
+  return formatMatcher({ name: "service_name", operator: "=~", value: pattern });
+}
+
+/** Returns the type of a list that a link means. Old links name no period, and some types have several names. */
+export function findProfileType(wanted: string, types: readonly string[]): string | undefined {
+  if (types.includes(wanted)) return wanted;
+  const names = [wanted, ...(EQUIVALENT_TYPES[wanted] ?? [])];
+  const withoutPeriod = names.map((name) => `${name.split(":").slice(0, 3).join(":")}:`);
+  return withoutPeriod.flatMap((prefix) => types.filter((type) => type.startsWith(prefix)))[0];
 }

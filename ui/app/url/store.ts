@@ -1,6 +1,6 @@
 // Current view. The browser's address is its store, and its history is the undo list.
-import { type ReadonlySignal, signal } from "@preact/signals";
-import { advanceClock } from "./clock";
+import { batch, type ReadonlySignal, signal } from "@preact/signals";
+import { advanceStaleClock } from "./clock";
 import { notify } from "./notices";
 import { decodeLocation } from "./pyroscope_links";
 import { encodeView } from "./view_codec";
@@ -22,6 +22,16 @@ const currentView = signal<ViewState>(first.state);
 let entry: HistoryEntry = readEntry(history.state);
 let pendingAddress: ReturnType<typeof setTimeout> | undefined;
 
+/** Fields whose change begins another query, which then sees the current time. */
+const QUERY_FIELDS: readonly (keyof ViewState)[] = [
+  "page",
+  "from",
+  "until",
+  "profileType",
+  "selector",
+  "tenant",
+];
+
 /** Current view. */
 export const view: ReadonlySignal<ViewState> = currentView;
 
@@ -40,12 +50,23 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
   if (encodeView(next) === encodeView(currentView.peek())) return;
   const replaces = typedFields !== "" && typedFields === entry.typedFields;
   if (!replaces) flushAddress();
-  currentView.value = next;
+  batch(() => {
+    if (QUERY_FIELDS.some((field) => field in change)) advanceStaleClock();
+    currentView.value = next;
+  });
   if (replaces) scheduleAddress();
   else {
     entry = { index: entry.index + 1, typedFields };
-    history.pushState(entry, "", hrefOf({}));
+    history.pushState(entry, "", `./${encodeView(next)}`);
   }
+}
+
+/** Changes the view without a step in the history. For values that the page fills in by itself. */
+export function replaceView(change: Partial<ViewState>): void {
+  currentView.value = { ...currentView.peek(), ...change };
+  clearTimeout(pendingAddress);
+  pendingAddress = undefined;
+  history.replaceState(entry, "", `./${encodeView(currentView.peek())}`);
 }
 
 /** Undoes the last step. Opens the fleet if the current view is the first. */
@@ -78,7 +99,6 @@ function openLocation(): void {
   clearTimeout(pendingAddress);
   pendingAddress = undefined;
   entry = readEntry(history.state);
-  advanceClock();
   currentView.value = decodeLocation(location).state;
 }
 

@@ -1,0 +1,29 @@
+// Copies the link of the view. Relative times become absolute, so that the link shows the same later.
+import { timeRangeOf } from "../../url/query_of";
+import { hrefOf, view } from "../../url/store";
+import { copyText } from "../clipboard";
+
+/** Returns the whole link of the view. */
+export function linkOfView(keepsRelativeTimes: boolean): string {
+  const { start, end } = timeRangeOf(view.peek());
+  const times = keepsRelativeTimes ? {} : { from: String(start), until: String(end), refreshSeconds: 0 };
+  return new URL(hrefOf(times), document.baseURI).href;
+}
+
+export function copyLink(keepsRelativeTimes: boolean): void {
+  const message = keepsRelativeTimes ? "Link copied, with relative times." : "Link copied, with fixed times.";
+  void copyText(linkOfView(keepsRelativeTimes), message);
+}
+
+export function CopyLinkButton() {
+  return (
+    <button
+      type="button"
+      class="button"
+      title="Copy a link with fixed times. Shift keeps relative times."
+      onClick={(event) => copyLink(event.shiftKey)}
+    >
+      Copy link
+    </button>
+  );
+}
