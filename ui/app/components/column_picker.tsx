@@ -1,7 +1,7 @@
 // Menu that selects the columns of a table.
 
 import type { Signal } from "@preact/signals";
-import { Popover } from "./popover";
+import { Menu } from "./shell/menu";
 
 interface PickerColumn {
   readonly key: string;
@@ -21,21 +21,23 @@ export function ColumnPicker({ columns, hidden }: ColumnPickerProps) {
     hidden.value = changed;
   };
   return (
-    <Popover label="Columns" buttonClass="table-button">
-      <fieldset class="column-picker">
-        <legend>Shown columns</legend>
-        {columns.map((column) => (
-          <label key={column.key}>
-            <input
-              type="checkbox"
-              checked={column.isFixed === true || !hidden.value.has(column.key)}
-              disabled={column.isFixed === true}
-              onChange={() => toggle(column.key)}
-            />
-            {column.title}
-          </label>
-        ))}
-      </fieldset>
-    </Popover>
+    <Menu label="Columns" title="Select columns" class="is-plain tool-button" align="right">
+      {() => (
+        <fieldset class="column-picker">
+          <legend>Shown columns</legend>
+          {columns.map((column) => (
+            <label key={column.key}>
+              <input
+                type="checkbox"
+                checked={column.isFixed === true || !hidden.value.has(column.key)}
+                disabled={column.isFixed === true}
+                onChange={() => toggle(column.key)}
+              />
+              {column.title}
+            </label>
+          ))}
+        </fieldset>
+      )}
+    </Menu>
   );
 }

@@ -4,6 +4,7 @@ import { useId, useState } from "preact/hooks";
 import { call } from "../api/client";
 import { timeRangeOf } from "../url/query_of";
 import { view } from "../url/store";
+import "./tools.css";
 
 /** Maximum number of suggested names. */
 const MAX_SUGGESTIONS = 200;

@@ -1,7 +1,14 @@
 // Tests of shell commands.
 
 import { expect, test } from "vitest";
-import { curlCommand, seriesCommand, shellQuote, topCommand, transformFlags } from "./request_commands";
+import {
+  curlCommand,
+  exportUrl,
+  seriesCommand,
+  shellQuote,
+  topCommand,
+  transformFlags,
+} from "./request_commands";
 
 const server = { baseUrl: "http://127.0.0.1:4040/prof/", tenant: "a|b" };
 const query = { profileType: "a:b:c::", selector: '{pod="x\'y"}', start: "1000", end: "61500" };
@@ -50,4 +57,16 @@ test("selection_of_single_profiles_is_stated_as_omitted", () => {
 test("series_command_has_group_and_step", () => {
   const { command } = seriesCommand({ query, groupBy: ["pod"], stepSeconds: 15, limit: 10 }, server);
   expect(command).toMatch(/ --by pod --step 15s --limit 10$/);
+});
+
+test("export_has_transforms_in_order", () => {
+  const transforms = [
+    { action: "showFrom", pattern: "a b", isRegex: false },
+    { action: "hide", pattern: "^x", isRegex: true },
+  ] as const;
+  const url = exportUrl({ query, transforms }, "pprof", server.baseUrl);
+  expect(url).toBe(
+    "http://127.0.0.1:4040/prof/athanor/export?query=a%3Ab%3Ac%3A%3A%7Bpod%3D%22x%27y%22%7D" +
+      "&from=1000&until=61500&format=pprof&show_from=%3Da+b&hide=%5Ex",
+  );
 });

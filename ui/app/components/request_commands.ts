@@ -33,7 +33,7 @@ export interface CommandQuery {
   readonly transforms: readonly TransformState[];
 }
 
-export function timeArgument(millis: string | undefined): string {
+function timeArgument(millis: string | undefined): string {
   return new Date(Number(millis ?? 0)).toISOString().replace(".000Z", "Z");
 }
 
@@ -66,22 +66,31 @@ function patternArgument({ pattern, isRegex }: TransformState): string {
   return pattern.startsWith("=") ? `[=]${pattern.slice(1)}` : pattern;
 }
 
-export function transformFlags(transforms: readonly TransformState[]): string {
-  return flags(transforms.map(transformFlag));
-}
+/** Option of a command or a URL, with underscores, and its text. */
+export type TransformOption = readonly [name: string, text: string];
 
-function transformFlag(transform: TransformState): readonly [string, string] {
+/** Returns a transform as the command line and `/athanor/export` read it. */
+export function transformOption(transform: TransformState): TransformOption {
   const pattern = patternArgument(transform);
   switch (transform.action) {
     case "showFrom":
-      return ["--show-from", pattern];
+      return ["show_from", pattern];
     case "collapseRecursion":
-      return ["--collapse", transform.pattern === "" ? "recursion" : `recursion:${pattern}`];
+      return ["collapse", transform.pattern === "" ? "recursion" : `recursion:${pattern}`];
     case "collapseBelow":
-      return ["--collapse", `below:${pattern}`];
+      return ["collapse", `below:${pattern}`];
     default:
-      return [`--${transform.action}`, pattern];
+      return [transform.action, pattern];
   }
+}
+
+export function transformFlags(transforms: readonly TransformState[]): string {
+  return flags(
+    transforms.map((transform) => {
+      const [name, text] = transformOption(transform);
+      return [`--${name.replace("_", "-")}`, text] as const;
+    }),
+  );
 }
 
 function selectorOmissions(query: Query): string[] {
@@ -140,4 +149,26 @@ export function seriesCommand(params: SeriesCommandParams, server: ServerAddress
     ...(params.limit === undefined ? [] : [["--limit", String(params.limit)] as const]),
   ]);
   return { command: `athanor query series${selectionFlags(params.query, server)}${extra}`, omissions: [] };
+}
+
+/** Formats of `/athanor/export` with their titles. */
+export const EXPORT_FORMATS = [
+  ["pprof", "pprof"],
+  ["folded", "Folded stacks"],
+  ["speedscope", "speedscope"],
+  ["svg", "Flame graph (SVG)"],
+  ["dot", "Call graph (DOT)"],
+  ["otlp", "OpenTelemetry"],
+] as const;
+
+/** Returns the address of a query as a file. */
+export function exportUrl({ query, transforms }: CommandQuery, format: string, baseUrl: string): string {
+  const parameters = new URLSearchParams([
+    ["query", `${query.profileType ?? ""}${query.selector ?? "{}"}`],
+    ["from", query.start ?? ""],
+    ["until", query.end ?? ""],
+    ["format", format],
+    ...transforms.map((transform) => [...transformOption(transform)]),
+  ]);
+  return `${baseUrl}athanor/export?${parameters}`;
 }

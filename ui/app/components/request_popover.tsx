@@ -1,10 +1,9 @@
 // Requests of a panel as commands to copy.
 
-import { useState } from "preact/hooks";
 import { serverUrl } from "../api/server_state";
 import type { MethodName } from "../api/types";
 import { view } from "../url/store";
-import { Popover } from "./popover";
+import { copyText } from "./clipboard";
 import {
   type AthanorCommand,
   curlCommand,
@@ -12,7 +11,7 @@ import {
   type ServerAddress,
   seriesCommand,
 } from "./request_commands";
-import { copyText } from "./tsv";
+import { Menu } from "./shell/menu";
 import "./request_popover.css";
 
 export interface PanelRequest {
@@ -29,9 +28,9 @@ interface RequestPopoverProps {
 
 export function RequestPopover({ requests, series, command }: RequestPopoverProps) {
   return (
-    <Popover label="</>" title="Request as a command">
-      <RequestCommands requests={requests} series={series} command={command} />
-    </Popover>
+    <Menu label="</>" title="Request as a command" class="is-plain tool-button" align="right">
+      {() => <RequestCommands requests={requests} series={series} command={command} />}
+    </Menu>
   );
 }
 
@@ -66,19 +65,14 @@ interface CommandBlockProps {
 }
 
 function CommandBlock({ title, text, kind, children }: CommandBlockProps) {
-  const [label, setLabel] = useState("Copy");
-  const copy = async () => {
-    setLabel((await copyText(text)) ? "Copied" : "Refused");
-    setTimeout(() => setLabel("Copy"), 2_000);
-  };
   return (
     <section class="command-block">
       <header>
         <h3>
           {title} <span class="command-kind">{kind}</span>
         </h3>
-        <button type="button" class="button" aria-live="polite" onClick={copy}>
-          {label}
+        <button type="button" class="button" onClick={() => copyText(text, "Copied the command.")}>
+          Copy
         </button>
       </header>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolled area needs the focus for keys. */}

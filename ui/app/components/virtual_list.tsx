@@ -5,9 +5,11 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { copyText } from "./clipboard";
 import { ColumnPicker } from "./column_picker";
 import { type ListGeometry, rowOfKey, rowWindow, scrollHeightOf, scrollTopFor } from "./row_window";
-import { copyText, toTsv } from "./tsv";
+import { toTsv } from "./tsv";
+import "./tools.css";
 import "./virtual_list.css";
 
 /** Height of a row and of the header in pixels. Equals `--row-height` of the style sheet. */
@@ -286,19 +288,22 @@ function TableRow<Row>(props: RowProps<Row>) {
 }
 
 function CopyButton<Row>({ columns, rowCount, rowAt, rowsToCopy }: VirtualTableProps<Row>) {
-  const [text, setText] = useState("Copy as TSV");
   const copy = async () => {
     const loaded = visibleRows(0, rowCount).map(rowAt);
     const rows = (await rowsToCopy?.()) ?? loaded.filter((row) => row !== undefined);
     const header = columns.map((column) => column.title);
     const cells = rows.map((row, index) => columns.map((column) => column.text(row, index)));
-    const copied = await copyText(toTsv(header, cells));
-    setText(copied ? `Copied ${rows.length.toLocaleString("en")} rows` : "The browser refused the copy");
-    setTimeout(() => setText("Copy as TSV"), 2_000);
+    await copyText(toTsv(header, cells), `Copied ${rows.length} rows.`);
   };
   return (
-    <button type="button" class="table-button" aria-live="polite" onClick={copy} disabled={rowCount === 0}>
-      {text}
+    <button
+      type="button"
+      class="button is-plain tool-button"
+      title="Copy all rows as tab-separated values"
+      onClick={copy}
+      disabled={rowCount === 0}
+    >
+      Copy as TSV
     </button>
   );
 }

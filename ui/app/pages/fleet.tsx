@@ -4,27 +4,15 @@ import { computed } from "@preact/signals";
 import { LabelInput } from "../components/label_input";
 import { QueryPanel } from "../components/query_panel";
 import { RequestPopover } from "../components/request_popover";
-import { withMatcher } from "../components/timeline/series_data";
 import { VirtualTable } from "../components/virtual_list";
 import { formatCost, isGauge } from "../theme/cost";
 import { navigate, view } from "../url/store";
+import { exploreOfRow } from "./explore_link";
 import { fleetColumns } from "./fleet_columns";
 import { type FleetData, fleetLabel, fleetQuery, fleetRequests } from "./fleet_query";
 import { type FleetRow, filterRows, fleetTotal, SERVICE_LABEL, sortRows } from "./fleet_rows";
 import { OtherTime } from "./start";
 import "./fleet.css";
-
-/** Returns the view that a row opens. */
-export function exploreOfRow(row: FleetRow, label: string) {
-  const { selector, profileType } = view.peek();
-  const isKnownType = row.types.length === 0 || row.types.includes(profileType);
-  return {
-    page: "explore",
-    selector: withMatcher(selector, label, "=", row.name),
-    groupBy: "",
-    profileType: isKnownType ? profileType : (row.types[0] ?? profileType),
-  } as const;
-}
 
 const shownRows = computed<readonly FleetRow[]>(() => {
   const { fleetFilter, fleetSort, fleetReversed } = view.value;

@@ -7,7 +7,7 @@ import { formatExact, formatPercent, formatTime } from "../theme/format";
 import { nameProfileType } from "../theme/profile_types";
 import { hrefOf, view } from "../url/store";
 import { formatSpan } from "../url/time";
-import { exploreOfRow } from "./fleet";
+import { exploreOfRow } from "./explore_link";
 import type { FleetData } from "./fleet_query";
 import { type FleetRow, SERVICE_LABEL } from "./fleet_rows";
 

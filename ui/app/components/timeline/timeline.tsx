@@ -6,6 +6,7 @@ import { isGauge, rateUnit } from "../../theme/cost";
 import { formatTime } from "../../theme/format";
 import { nameProfileType } from "../../theme/profile_types";
 import { navigate, view } from "../../url/store";
+import { Choice } from "../choice";
 import { LabelInput } from "../label_input";
 import { QueryPanel } from "../query_panel";
 import { RequestPopover } from "../request_popover";
@@ -122,32 +123,6 @@ function TimelineBar({ result, mode, hovered }: HoverProps) {
       </span>
       <TimelineRequests />
     </div>
-  );
-}
-
-interface ChoiceProps<Value extends string> {
-  readonly label: string;
-  readonly value: Value;
-  readonly options: readonly (readonly [value: Value, text: string])[];
-  readonly onChange: (value: Value) => void;
-}
-
-/** Buttons of which one is pressed. */
-export function Choice<Value extends string>({ label, value, options, onChange }: ChoiceProps<Value>) {
-  return (
-    <fieldset class="choice" aria-label={label}>
-      {options.map(([option, text]) => (
-        <button
-          key={option}
-          type="button"
-          class="choice-button"
-          aria-pressed={option === value}
-          onClick={() => onChange(option)}
-        >
-          {text}
-        </button>
-      ))}
-    </fieldset>
   );
 }
 

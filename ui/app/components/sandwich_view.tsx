@@ -1,0 +1,81 @@
+// Callers of a function above it, its callees below.
+
+import { useMemo } from "preact/hooks";
+import type { Tree } from "../api/types";
+import { graphFromTree, type JsonTree, type TreeOrigin } from "../graph/from_tree";
+import { showName } from "../graph/names";
+import { formatExact, formatPercent, formatValue } from "../theme/format";
+import { navigate, view } from "../url/store";
+import { FlameGraph } from "./flame/flame_graph";
+import { QueryPanel } from "./query_panel";
+import { TableView } from "./table_view";
+import { graphQuery, type SandwichResult, sandwichQuery } from "./view_queries";
+import "./sandwich_view.css";
+
+export function SandwichView() {
+  if (view.value.sandwichFunction === "") return <FunctionPicker />;
+  return (
+    <QueryPanel
+      query={sandwichQuery}
+      label="Sandwich"
+      estimate={sandwichQuery.state.value.value?.request.query}
+    >
+      {(result: SandwichResult) => <SandwichBody result={result} />}
+    </QueryPanel>
+  );
+}
+
+function FunctionPicker() {
+  return (
+    <div class="sandwich">
+      <p class="sandwich-hint">Choose a function to see its callers and callees.</p>
+      <TableView onPick={(name) => navigate({ sandwichFunction: name })} />
+    </div>
+  );
+}
+
+function graphOf(tree: Tree | undefined, origin: TreeOrigin) {
+  return graphFromTree((tree ?? {}) as JsonTree, origin);
+}
+
+function SandwichBody({ result }: { readonly result: SandwichResult }) {
+  const { response, request } = result;
+  const total = BigInt(response.total ?? 0);
+  const self = BigInt(response.self ?? 0);
+  const unit = response.unit ?? "";
+  const graphs = useMemo(() => {
+    const origin = { queryTotal: total, unit, resolution: response.resolution ?? "" };
+    return { callers: graphOf(response.callers, origin), callees: graphOf(response.callees, origin) };
+  }, [response]);
+  const whole = graphQuery.state.value.value?.queryTotal;
+  const isAverage = BigInt(response.averagedProfiles ?? 0) > 0n;
+  return (
+    <div class="sandwich">
+      <div class="sandwich-part is-callers">
+        <h3 class="sandwich-title">Callers</h3>
+        <FlameGraph graph={graphs.callers} direction="flame" />
+      </div>
+      <div class="sandwich-function">
+        <strong class="function-name" title={showName(request.function ?? "")}>
+          {showName(request.function ?? "")}
+        </strong>
+        <span>
+          total <strong title={formatExact(total, unit)}>{formatValue(total, unit)}</strong>
+          {whole === undefined || isAverage ? null : ` (${formatPercent(total, whole)})`}
+        </span>
+        <span>
+          self <strong title={formatExact(self, unit)}>{formatValue(self, unit)}</strong> (
+          {formatPercent(self, total)} of its total)
+        </span>
+        {isAverage ? <span>averages</span> : null}
+        <button type="button" class="button tool-button" onClick={() => navigate({ sandwichFunction: "" })}>
+          Choose another
+        </button>
+      </div>
+      <div class="sandwich-part">
+        <h3 class="sandwich-title">Callees</h3>
+        <FlameGraph graph={graphs.callees} direction="icicle" />
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,261 @@
+// Call tree as rows that expand.
+
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Graph } from "../graph/graph";
+import { mergeSubtree } from "../graph/merge_subtree";
+import { showName } from "../graph/names";
+import { findPath, nameOfNode } from "../graph/path";
+import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
+import { formatExact, formatPercent, formatValue } from "../theme/format";
+import { graphRequestOf } from "../url/query_of";
+import { navigate, view } from "../url/store";
+import { loadGraph } from "./flame/graph_loader";
+import { openFrameMenu } from "./frame_menu";
+import { hoveredName } from "./linked_hover";
+import { firstExpanded, keyOfPath, keysAbove, pathOfKey, type TreeRow, treeRows } from "./tree_rows";
+import { type TableColumn, VirtualTable } from "./virtual_list";
+import "./tree_view.css";
+
+/** Maximum number of nodes that the expansion of a truncated node loads. */
+const MAX_REST_NODES = 4_096;
+
+export function TreeView({ graph }: { readonly graph: Graph }) {
+  const tree = useTree(graph);
+  const [active, setActive] = useState(0);
+  const { selectedPath } = view.value;
+  const selectedKey = keyOfPath(selectedPath);
+  const hovered = hoveredName.value;
+  const rows = useMemo(() => treeRows(tree.graph, tree.expanded), [tree.graph, tree.expanded]);
+
+  useEffect(() => tree.expand(keysAbove(selectedPath)), [selectedKey]);
+  useEffect(() => {
+    const row = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
+    if (row > 0) setActive(row);
+  }, [selectedKey, tree.graph]);
+
+  const open = (row: TreeRow) => {
+    if (row.isHiddenRest) tree.loadRest(row.key);
+    else navigate({ selectedPath: pathOfKey(row.key) });
+  };
+  return (
+    <VirtualTable
+      name="tree"
+      role="treegrid"
+      label="Call tree"
+      columns={treeColumns(tree)}
+      rowCount={rows.length}
+      rowAt={(index) => rows[index]}
+      keyOf={(row) => row.key}
+      activeRow={Math.min(active, rows.length - 1)}
+      onActivate={setActive}
+      onOpen={(row) => open(row)}
+      onHover={(index) => {
+        const row = index === undefined ? undefined : rows[index];
+        hoveredName.value = row === undefined ? undefined : nameOfNode(tree.graph, row.node);
+      }}
+      onMenu={(row, _index, x, y) =>
+        openFrameMenu({
+          x,
+          y,
+          name: nameOfNode(tree.graph, row.node),
+          path: pathOfKey(row.key),
+          graph: tree.graph,
+        })
+      }
+      onKey={(event, index) => treeKey(event, index, rows, tree, setActive)}
+      rowClass={(row) => rowClass(row, tree.graph, selectedKey, hovered)}
+      rowAttributes={(row) => ({
+        "aria-level": row.level,
+        ...(row.isExpandable ? { "aria-expanded": row.isExpanded } : {}),
+      })}
+      toolbar={<TreeSummary graph={tree.graph} failure={tree.failure} />}
+    />
+  );
+}
+
+function rowClass(row: TreeRow, graph: Graph, selectedKey: string, hovered: string | undefined): string {
+  if (row.isHiddenRest) return "is-hidden-rest";
+  if (row.key !== "" && row.key === selectedKey) return "is-selected";
+  return hovered !== undefined && nameOfNode(graph, row.node) === hovered ? "is-linked" : "";
+}
+
+interface TreeState {
+  readonly graph: Graph;
+  readonly expanded: ReadonlySet<string>;
+  /** Keys of nodes whose rest is loading. */
+  readonly loading: ReadonlySet<string>;
+  readonly failure: string | undefined;
+  readonly toggle: (row: TreeRow) => void;
+  readonly expand: (keys: readonly string[]) => void;
+  readonly loadRest: (key: string) => void;
+}
+
+/** Keeps the expanded nodes, and the graph with all callees that were loaded later. */
+function useTree(base: Graph): TreeState {
+  const [loaded, setLoaded] = useState({ base, graph: base });
+  const graph = loaded.base === base ? loaded.graph : base;
+  const [expanded, setExpanded] = useState<ReadonlySet<string>>(() => firstExpanded(base));
+  const [loading, setLoading] = useState<ReadonlySet<string>>(new Set());
+  const [failure, setFailure] = useState<string>();
+  const abort = useMemo(() => new AbortController(), [base]);
+  useEffect(() => () => abort.abort(), [abort]);
+
+  const loadRest = async (key: string) => {
+    const request = graphRequestOf(view.peek());
+    const path = pathOfKey(key);
+    const { node } = findPath(graph, path);
+    if (request === undefined || loading.has(key)) return;
+    setLoading((keys) => new Set(keys).add(key));
+    try {
+      const skip = graph.callees[node] ?? 0;
+      const rest = await loadGraph(
+        { ...request, path, skip, maxNodes: String(MAX_REST_NODES) },
+        abort.signal,
+      );
+      setLoaded((current) => {
+        const merged = current.base === base ? current.graph : base;
+        return { base, graph: mergeSubtree(merged, findPath(merged, path).node, rest) };
+      });
+      setFailure(undefined);
+    } catch (error) {
+      if (!abort.signal.aborted) setFailure(error instanceof Error ? error.message : String(error));
+    }
+    setLoading((keys) => new Set([...keys].filter((other) => other !== key)));
+  };
+  const toggle = (row: TreeRow) => {
+    const changed = new Set(expanded);
+    if (!changed.delete(row.key)) {
+      changed.add(row.key);
+      if (graph.truncated[row.node] !== 0) void loadRest(row.key);
+    }
+    setExpanded(changed);
+  };
+  const expand = (keys: readonly string[]) => {
+    if (keys.some((key) => !expanded.has(key))) setExpanded(new Set([...expanded, ...keys]));
+  };
+  return { graph, expanded, loading, failure, toggle, expand, loadRest: (key) => void loadRest(key) };
+}
+
+/** Handles the keys of a tree grid: right expands or enters, left collapses or leaves. */
+function treeKey(
+  event: KeyboardEvent,
+  index: number,
+  rows: readonly TreeRow[],
+  tree: TreeState,
+  setActive: (row: number) => void,
+): boolean {
+  const row = rows[index];
+  if (row === undefined || event.altKey || event.ctrlKey || event.metaKey) return false;
+  if (event.key === "ArrowRight") {
+    if (row.isExpandable && !row.isExpanded) tree.toggle(row);
+    else if (row.isExpanded) setActive(index + 1);
+    return true;
+  }
+  if (event.key === "ArrowLeft") {
+    if (row.isExpanded) tree.toggle(row);
+    else
+      setActive(
+        Math.max(
+          0,
+          rows.findLastIndex((above, place) => place < index && above.level < row.level),
+        ),
+      );
+    return true;
+  }
+  if (event.key === " " && row.isExpandable) {
+    tree.toggle(row);
+    return true;
+  }
+  return false;
+}
+
+function TreeSummary({ graph, failure }: { readonly graph: Graph; readonly failure: string | undefined }) {
+  const total = displayedValue(graph, 0, "total");
+  const hidden = graph.fullNodes - BigInt(graph.nodeCount);
+  return (
+    <span class="table-summary" role="status">
+      <span title={formatExact(total, graph.unit)}>{formatValue(total, graph.unit)}</span>
+      {graph.averagedProfiles > 0n ? " on average" : ""}
+      {hidden > 0n ? `, ${formatValue(hidden, "count")} lighter nodes load when their caller expands` : ""}
+      {failure === undefined ? null : <span class="table-failure"> {failure}</span>}
+    </span>
+  );
+}
+
+function treeColumns(tree: TreeState): TableColumn<TreeRow>[] {
+  const { graph } = tree;
+  const whole = averageOf(graph.queryTotal, graph.averagedProfiles);
+  const columnValue = (row: TreeRow, column: ValueColumn) => {
+    if (!row.isHiddenRest) return displayedValue(graph, row.node, column);
+    return column === "total" ? displayedValue(graph, row.node, "truncated") : 0n;
+  };
+  const value = (column: "total" | "self"): TableColumn<TreeRow> => ({
+    key: column,
+    title: column,
+    width: "88px",
+    isNumber: true,
+    cell: (row) =>
+      row.isHiddenRest && column === "self" ? (
+        ""
+      ) : (
+        <span
+          title={formatExact(columnValue(row, column), graph.unit)}
+          data-value={columnValue(row, column).toString()}
+        >
+          {formatValue(columnValue(row, column), graph.unit)}
+        </span>
+      ),
+    text: (row) => columnValue(row, column).toString(),
+  });
+  const share = (column: "total" | "self"): TableColumn<TreeRow> => ({
+    key: `${column}-share`,
+    title: `${column} %`,
+    width: "72px",
+    isNumber: true,
+    cell: (row) =>
+      row.isHiddenRest && column === "self" ? "" : formatPercent(columnValue(row, column), whole),
+    text: (row) => formatPercent(columnValue(row, column), whole),
+  });
+  return [value("total"), share("total"), value("self"), share("self"), nameColumn(tree)];
+}
+
+function nameColumn(tree: TreeState): TableColumn<TreeRow> {
+  const { graph } = tree;
+  const nameOf = (row: TreeRow) => {
+    if (row.isHiddenRest) return "lighter callees";
+    return row.node === 0 ? "all" : showName(nameOfNode(graph, row.node));
+  };
+  return {
+    key: "name",
+    title: "Function",
+    width: "minmax(260px, 1fr)",
+    isFixed: true,
+    cell: (row) => (
+      <span class="tree-name" style={{ paddingLeft: `${(row.level - 1) * 14}px` }}>
+        {row.isExpandable ? (
+          <button
+            type="button"
+            class="tree-twisty"
+            tabIndex={-1}
+            aria-label={row.isExpanded ? "Collapse" : "Expand"}
+            onClick={(event) => {
+              event.stopPropagation();
+              tree.toggle(row);
+            }}
+          >
+            {row.isExpanded ? "▾" : "▸"}
+          </button>
+        ) : (
+          <span class="tree-twisty" />
+        )}
+        <span class="function-name" title={nameOf(row)}>
+          {nameOf(row)}
+        </span>
+        {row.isHiddenRest ? (
+          <span class="tree-rest">{tree.loading.has(row.key) ? "loading…" : "load"}</span>
+        ) : null}
+      </span>
+    ),
+    text: (row) => "  ".repeat(row.level - 1) + nameOf(row),
+  };
+}

@@ -1,0 +1,17 @@
+// View that a row of the fleet opens.
+
+import { withMatcher } from "../components/timeline/series_data";
+import { view } from "../url/store";
+import type { FleetRow } from "./fleet_rows";
+
+/** Returns the view that a row opens. */
+export function exploreOfRow(row: FleetRow, label: string) {
+  const { selector, profileType } = view.peek();
+  const isKnownType = row.types.length === 0 || row.types.includes(profileType);
+  return {
+    page: "explore",
+    selector: withMatcher(selector, label, "=", row.name),
+    groupBy: "",
+    profileType: isKnownType ? profileType : (row.types[0] ?? profileType),
+  } as const;
+}

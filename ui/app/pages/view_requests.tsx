@@ -1,0 +1,117 @@
+// Requests of a view as commands, and links to files.
+
+import { token } from "../api/credentials";
+import { serverUrl } from "../api/server_state";
+import { functionsRequest } from "../components/function_rows";
+import {
+  EXPORT_FORMATS,
+  exportUrl,
+  flamegraphCommand,
+  sandwichCommand,
+  topCommand,
+} from "../components/request_commands";
+import { type PanelRequest, RequestPopover } from "../components/request_popover";
+import { Menu } from "../components/shell/menu";
+import { sandwichRequest } from "../components/view_queries";
+import { notify } from "../url/notices";
+import { graphRequestOf, queryOf } from "../url/query_of";
+import { view } from "../url/store";
+import type { ViewName, ViewState } from "../url/view_state";
+
+/** Rows of the table that the command lists. */
+const COMMAND_ROWS = 100;
+/** Nodes of the graph that the command draws. */
+const COMMAND_NODES = 65_536;
+
+function panelRequest(name: ViewName, state: ViewState): PanelRequest | undefined {
+  switch (name) {
+    case "table": {
+      const request = functionsRequest(state);
+      return request && { title: "Functions", method: "athanor.v1.ExploreService/Functions", request };
+    }
+    case "sandwich": {
+      const request = sandwichRequest(state);
+      return request && { title: "Sandwich", method: "athanor.v1.ExploreService/Sandwich", request };
+    }
+    default: {
+      const request = graphRequestOf(state);
+      return request && { title: "Graph", method: "athanor.v1.ExploreService/Graph", request };
+    }
+  }
+}
+
+export function ViewRequests({ name }: { readonly name: ViewName }) {
+  const state = view.value;
+  const query = queryOf(state);
+  const request = panelRequest(name, state);
+  if (query === undefined || request === undefined) return null;
+  const selection = { query, transforms: state.transforms };
+  const isShaped = state.inverted || state.frames !== "function";
+  return (
+    <RequestPopover
+      requests={[request]}
+      command={(server) => {
+        if (name === "table") return topCommand(selection, COMMAND_ROWS, server);
+        if (name === "sandwich") return sandwichCommand(selection, state.sandwichFunction, server);
+        const command = flamegraphCommand(selection, COMMAND_NODES, server);
+        return isShaped
+          ? { ...command, omissions: [...command.omissions, "inverted or grouped frames"] }
+          : command;
+      }}
+    />
+  );
+}
+
+/** Downloads a file with the headers of the tenant and the token, which a link cannot send. */
+async function download(url: string, tenant: string, name: string) {
+  const headers: Record<string, string> = {};
+  if (tenant !== "") headers["X-Scope-OrgID"] = tenant;
+  if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
+  try {
+    const response = await fetch(url, { headers });
+    if (!response.ok) throw new Error(await response.text());
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = name;
+    link.click();
+    URL.revokeObjectURL(link.href);
+  } catch (error) {
+    notify(`The download failed: ${error instanceof Error ? error.message : error}`, "error");
+  }
+}
+
+/** Menu of the files of the query. */
+export function ExportMenu() {
+  const state = view.value;
+  const query = queryOf(state);
+  if (query === undefined) return null;
+  const isPlainLink = state.tenant === "" && token.value === "";
+  return (
+    <Menu label="Export" title="Save the query as a file" class="is-plain tool-button" align="right">
+      {(close) => (
+        <div class="export-menu">
+          {EXPORT_FORMATS.map(([format, title]) => {
+            const url = exportUrl({ query, transforms: state.transforms }, format, serverUrl(""));
+            return (
+              <a
+                key={format}
+                href={url}
+                download={format === "svg" ? undefined : ""}
+                target={format === "svg" ? "_blank" : undefined}
+                rel="noopener"
+                onClick={(event) => {
+                  close();
+                  if (isPlainLink) return;
+                  event.preventDefault();
+                  void download(url, state.tenant, `profile.${format}`);
+                }}
+              >
+                {title}
+              </a>
+            );
+          })}
+        </div>
+      )}
+    </Menu>
+  );
+}
