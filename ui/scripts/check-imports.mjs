@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 const APP_FOLDER = fileURLToPath(new URL("../app", import.meta.url));
 const PACKAGES = ["preact", "preact/hooks", "@preact/signals", "uplot", "uplot/dist/uPlot.min.css"];
-const TEST_PACKAGES = ["vitest", "node:fs", "node:url", "node:zlib"];
+const TEST_PACKAGES = ["vitest", "node:fs", "node:zlib"];
 const FOUNDATION = ["graph", "url", "api", "theme"];
 
 // `types` lists folders of which only types may be imported.
@@ -46,7 +46,7 @@ function importProblem(file, target, isTypeOnly) {
     if (PACKAGES.includes(target) || (isTest && TEST_PACKAGES.includes(target))) return undefined;
     return `package ${target} is no dependency`;
   }
-  const path = resolveFile(resolve(dirname(file), target));
+  const path = resolveFile(resolve(dirname(file), target.replace(/\?(raw|worker)$/, "")));
   if (path === undefined) return `${target} does not exist`;
   const rule = FOLDER_RULES[folderOf(file)];
   const targetFolder = folderOf(path);

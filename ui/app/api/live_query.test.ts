@@ -1,0 +1,114 @@
+// Tests of queries that follow signals.
+import { signal } from "@preact/signals";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { refresh } from "../url/clock";
+import { ApiError } from "./errors";
+import { liveQuery } from "./live_query";
+
+beforeEach(() => vi.useFakeTimers());
+afterEach(() => vi.useRealTimers());
+
+const settle = () => vi.advanceTimersByTimeAsync(0);
+
+function overload(): ApiError {
+  return new ApiError({ status: 429, code: "resource_exhausted", message: "too many", retryAfterSeconds: 3 });
+}
+
+test("newer request aborts the older one, and keeps its value", async () => {
+  const input = signal(1);
+  const aborted: number[] = [];
+  const query = liveQuery(
+    () => ({ number: input.value }),
+    ({ number }, abort) =>
+      new Promise<number>((resolve) => {
+        abort.addEventListener("abort", () => aborted.push(number));
+        setTimeout(() => resolve(number), 100);
+      }),
+  );
+  await vi.advanceTimersByTimeAsync(100);
+  expect(query.state.value).toMatchObject({ kind: "done", value: 1 });
+  input.value = 2;
+  expect(query.state.value).toMatchObject({ kind: "loading", value: 1 });
+  await vi.advanceTimersByTimeAsync(50);
+  input.value = 3;
+  await vi.advanceTimersByTimeAsync(100);
+  expect(aborted).toContain(2);
+  expect(query.state.value).toMatchObject({ kind: "done", value: 3 });
+  query.dispose();
+});
+
+test("equal request does not run a second time, but a refresh runs it", async () => {
+  const input = signal({ a: 1 });
+  const run = vi.fn(async () => "x");
+  const query = liveQuery(() => input.value, run);
+  await settle();
+  input.value = { a: 1 };
+  await settle();
+  expect(run).toHaveBeenCalledTimes(1);
+  refresh();
+  await settle();
+  expect(run).toHaveBeenCalledTimes(2);
+  query.dispose();
+});
+
+test("overload counts down and retries", async () => {
+  let calls = 0;
+  const query = liveQuery(
+    () => ({}),
+    async () => {
+      calls++;
+      if (calls === 1) throw overload();
+      return "done";
+    },
+  );
+  await settle();
+  expect(query.state.value.kind).toBe("loading");
+  expect(query.state.value.retryAt).toBe(Date.now() + 3_000);
+  await vi.advanceTimersByTimeAsync(3_000);
+  expect(query.state.value).toMatchObject({ kind: "done", value: "done" });
+  query.dispose();
+});
+
+test("retries end", async () => {
+  const query = liveQuery(
+    () => ({}),
+    async () => Promise.reject(overload()),
+  );
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(query.state.value.kind).toBe("failed");
+  query.dispose();
+});
+
+test("cancel ends loading and its retries", async () => {
+  const run = vi.fn(async () => Promise.reject(overload()));
+  const query = liveQuery(() => ({}), run);
+  await settle();
+  query.cancel();
+  expect(query.state.value.kind).toBe("cancelled");
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(query.state.value.kind).toBe("cancelled");
+  expect(run).toHaveBeenCalledTimes(1);
+  query.reload();
+  expect(query.state.value.kind).toBe("loading");
+  query.dispose();
+});
+
+test("query without a request is idle", () => {
+  const query = liveQuery(
+    () => undefined,
+    async () => 1,
+  );
+  expect(query.state.value.kind).toBe("idle");
+});
+
+test("damaged response is a failure", async () => {
+  const query = liveQuery(
+    () => ({}),
+    async () => {
+      throw new RangeError("columns differ");
+    },
+  );
+  await settle();
+  expect(query.state.value.error?.code).toBe("invalid_response");
+  query.dispose();
+});

@@ -1,0 +1,73 @@
+// Tests of links of Pyroscope.
+import { expect, test } from "vitest";
+import { decodeLocation, findProfileType, parseOldQuery } from "./pyroscope_links";
+import { DEFAULT_VIEW } from "./view_state";
+
+const decode = (link: string) => decodeLocation(new URL(link, "http://host/"));
+
+test("query of an application opens its service and type", () => {
+  const query = encodeURIComponent('shop.alloc_space{pod="a"}');
+  for (const path of ["/ui/", "/prefix/ui/explore"]) {
+    const { state, notices } = decode(`${path}?query=${query}&from=now-2h&until=now`);
+    expect(notices).toEqual([]);
+    expect(state).toEqual({
+      ...DEFAULT_VIEW,
+      page: "explore",
+      profileType: "memory:alloc_space:bytes:space:bytes",
+      selector: '{service_name=~"shop|shop\\\\.alloc_space", pod="a"}',
+      from: "now-2h",
+      until: "now",
+    });
+  }
+});
+
+test("query with a profile type keeps type and selector", () => {
+  const query = encodeURIComponent('process_cpu:cpu:nanoseconds:cpu:nanoseconds{service_name="a.b"}');
+  const { state } = decode(`/ui/explore?query=${query}&from=1700000000&until=1700003600`);
+  expect(state.profileType).toBe("process_cpu:cpu:nanoseconds:cpu:nanoseconds");
+  expect(state.selector).toBe('{service_name="a.b"}');
+  expect([state.from, state.until]).toEqual(["1700000000000", "1700003600000"]);
+});
+
+test("comparison opens the left side with a notice", () => {
+  const { state, notices } = decode(
+    "/ui/comparison?query=other.cpu&leftQuery=shop.cpu%7B%7D&leftFrom=now-1h&leftUntil=now-30m&rightQuery=shop.cpu%7B%7D",
+  );
+  expect(notices).toHaveLength(1);
+  expect(notices[0]).toContain("left side");
+  expect(state.selector).toBe('{service_name=~"shop|shop\\\\.cpu"}');
+  expect([state.from, state.until]).toEqual(["now-1h", "now-30m"]);
+});
+
+test("all suffixes of old clients have a profile type", () => {
+  const suffixes =
+    "cpu itimer wall alloc_objects alloc_space inuse_objects inuse_space goroutines mutex_count mutex_duration " +
+    "block_count block_duration lock_count lock_duration live exceptions alloc_in_new_tlab_bytes";
+  for (const suffix of suffixes.split(" ")) {
+    const parsed = parseOldQuery(`a.b.${suffix}{}`);
+    expect(parsed?.profileType.split(":"), suffix).toHaveLength(5);
+    expect(parsed?.selector).toContain("a\\\\.b|");
+  }
+  expect(parseOldQuery("shop")).toEqual({
+    profileType: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+    selector: '{service_name="shop"}',
+  });
+});
+
+test("unreadable parts give notices and the nearest view", () => {
+  const { state, notices } = decode("/ui/?query=shop.unknown&from=yesterdayish");
+  expect(notices).toHaveLength(2);
+  expect(state.page).toBe("fleet");
+  expect(state.from).toBe(DEFAULT_VIEW.from);
+});
+
+test("own links are not taken for old ones", () => {
+  expect(decode("/ui/?v=1&p=explore&q=%7B%7D").state.page).toBe("explore");
+});
+
+test("type without a period is found in the list", () => {
+  const types = ["memory:inuse_space:bytes:inuse:bytes", "goroutine:goroutine:count:x:y"];
+  expect(findProfileType("memory:inuse_space:bytes:space:bytes", types)).toBe(types[0]);
+  expect(findProfileType("goroutines:goroutine:count:goroutine:count", types)).toBe(types[1]);
+  expect(findProfileType("process_cpu:cpu:nanoseconds:cpu:nanoseconds", types)).toBeUndefined();
+});

@@ -1,0 +1,81 @@
+// Tests of requests that views stand for.
+import { expect, test } from "vitest";
+import { now } from "./clock";
+import { graphRequestOf, queryOf, stepOf, timeRangeOf } from "./query_of";
+import { DEFAULT_VIEW, type ViewState } from "./view_state";
+
+const CPU_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+const view = (change: Partial<ViewState>): ViewState => ({
+  ...DEFAULT_VIEW,
+  profileType: CPU_TYPE,
+  ...change,
+});
+
+test("end of a range is rounded up to the step", () => {
+  for (const from of ["now-5m", "now-1h", "now-7d", "now-30d", "now-37m"]) {
+    const { start, end, step } = timeRangeOf({ from, until: "now" });
+    expect(end % step).toBe(0);
+    expect(start % step).toBe(0);
+    expect(end).toBeGreaterThanOrEqual(now.value);
+    expect(end - now.value).toBeLessThan(step);
+    expect((end - start) / step).toBeLessThanOrEqual(241);
+  }
+  expect(timeRangeOf({ from: "now-1h", until: "now" }).step).toBe(15_000);
+});
+
+test("fixed times of a link give the same range as the relative ones", () => {
+  for (const from of ["now-5m", "now-1h", "now-6h", "now-7d"]) {
+    const range = timeRangeOf({ from, until: "now" });
+    expect(timeRangeOf({ from: String(range.start), until: String(range.end) })).toEqual(range);
+  }
+});
+
+test("reversed, empty and unreadable ranges stay usable", () => {
+  for (const [from, until] of [
+    ["now", "now-1h"],
+    ["now", "now"],
+    ["x", "y"],
+    ["0", "now"],
+  ] as const) {
+    const { start, end, step } = timeRangeOf({ from, until });
+    expect(start).toBeLessThan(end);
+    expect((end - start) / step).toBeLessThanOrEqual(242);
+  }
+});
+
+test("steps are round and bounded", () => {
+  expect(
+    [60_000, 300_000, 3_600_000, 86_400_000, 30 * 86_400_000].map((duration) => stepOf(duration)),
+  ).toEqual([5_000, 15_000, 15_000, 600_000, 10_800_000]);
+  expect(stepOf(3_600_000, 60)).toBe(60_000);
+});
+
+test("query has transforms and ids only if the view has them", () => {
+  expect(queryOf(view({ profileType: "" }))).toBeUndefined();
+  expect(Object.keys(queryOf(view({})) ?? {})).toEqual(["profileType", "selector", "start", "end"]);
+  const query = queryOf(
+    view({
+      profileIds: ["a1"],
+      transforms: [
+        { action: "focus", pattern: "main", isRegex: false },
+        { action: "hide", pattern: "^runtime", isRegex: true },
+        { action: "collapseRecursion", pattern: "", isRegex: false },
+      ],
+    }),
+  );
+  expect(query?.profileIdSelector).toEqual(["a1"]);
+  expect(query?.transforms).toEqual([
+    { focus: { name: "main" } },
+    { hide: { regex: "^runtime" } },
+    { collapseRecursion: {} },
+  ]);
+});
+
+test("graph request has grouping and inversion", () => {
+  expect(graphRequestOf(view({ frames: "label:pod", inverted: true }))).toMatchObject({
+    groupByLabel: "pod",
+    invert: true,
+  });
+  expect(graphRequestOf(view({ frames: "file" }))?.groupBy).toBe("GRAPH_GROUP_BY_FILE");
+  expect(Object.keys(graphRequestOf(view({})) ?? {})).toEqual(["query"]);
+});

@@ -1,0 +1,130 @@
+// Tests of views as links.
+import { expect, test } from "vitest";
+import { SeededRandom } from "./testing/random";
+import { decodeView, encodeView } from "./view_codec";
+import { DEFAULT_VIEW, type TransformState, type ViewState } from "./view_state";
+
+function randomTransform(random: SeededRandom): TransformState {
+  const actions = [
+    "focus",
+    "ignore",
+    "hide",
+    "show",
+    "showFrom",
+    "collapseBelow",
+    "collapseRecursion",
+  ] as const;
+  const action = random.pick(actions);
+  const pattern = random.hostileText();
+  return { action, pattern, isRegex: random.below(2) === 0 && pattern !== "" };
+}
+
+function randomView(random: SeededRandom): ViewState {
+  const viewName = () => random.pick(["flame", "icicle", "table", "tree", "sandwich"] as const);
+  const flag = () => random.below(2) === 0;
+  const hexId = () =>
+    random
+      .below(2 ** 31)
+      .toString(16)
+      .padStart(16, "0");
+  return {
+    page: random.pick(["start", "fleet", "explore"]),
+    tenant: random.hostileText(),
+    profileType: random.hostileText(),
+    selector: random.hostileText(),
+    from: random.hostileText(),
+    until: random.hostileText(),
+    timeZone: random.pick(["local", "utc"]),
+    refreshSeconds: random.below(1_000),
+    groupBy: random.hostileText(),
+    timelineMode: random.pick(["lines", "stacked"]),
+    timelineValue: random.pick(["rate", "sum"]),
+    views: flag() ? [viewName()] : [viewName(), viewName()],
+    transforms: random.list(8, () => randomTransform(random)),
+    frames: random.pick([
+      "function",
+      "line",
+      "file",
+      "package",
+      "binary",
+      `label:x${random.hostileText()}` as const,
+    ]),
+    inverted: flag(),
+    colorBy: random.pick(["package", "binary", "share"]),
+    zoomPath: random.list(30, () => random.hostileText()),
+    selectedPath: random.list(30, () => random.hostileText()),
+    sandwichFunction: random.hostileText(),
+    search: random.hostileText(),
+    tableSort: random.pick(["self", "total", "name"]),
+    tableReversed: flag(),
+    fleetSort: random.pick(["cost", "name"]),
+    fleetReversed: flag(),
+    fleetFilter: random.hostileText(),
+    profileIds: random.list(5, hexId),
+    spanIds: random.list(5, hexId),
+    traceIds: random.list(5, hexId),
+  };
+}
+
+test("random views survive as links", () => {
+  const random = new SeededRandom(5);
+  for (let count = 0; count < 2_000; count++) {
+    const state = randomView(random);
+    const search = encodeView(state);
+    expect(decodeView(search)).toEqual({ state, notices: [] });
+    // The link also survives a browser, which encodes further characters.
+    expect(decodeView(new URL(`http://host/ui/${search}`).search).state).toEqual(state);
+  }
+});
+
+test("default view has a short link", () => {
+  expect(encodeView(DEFAULT_VIEW)).toBe("?v=1");
+  expect(decodeView("")).toEqual({ state: DEFAULT_VIEW, notices: [] });
+});
+
+test("parameters have a fixed order and stay readable", () => {
+  const state: ViewState = {
+    ...DEFAULT_VIEW,
+    search: "pay",
+    page: "explore",
+    selector: '{service_name="shop"}',
+    zoomPath: ["main", "checkout"],
+    transforms: [{ action: "focus", pattern: "pay/db", isRegex: false }],
+  };
+  expect(encodeView(state)).toBe(
+    "?v=1&p=explore&q=%7Bservice_name=%22shop%22%7D&x=focus=pay/db&z=main;checkout&s=pay",
+  );
+});
+
+test("lone surrogate becomes a replacement character", () => {
+  expect(decodeView(encodeView({ ...DEFAULT_VIEW, search: "a\ud800b" })).state.search).toBe("a\ufffdb");
+});
+
+test("unknown version and parameter give notices and the nearest view", () => {
+  const { state, notices } = decodeView("?v=99&p=explore&color=red&s=pay");
+  expect(state).toEqual({ ...DEFAULT_VIEW, page: "explore", search: "pay" });
+  expect(notices).toHaveLength(2);
+  expect(notices[0]).toContain("version 99");
+  expect(notices[1]).toContain("color");
+});
+
+test("unusable values give notices and defaults", () => {
+  const search =
+    "?v=1&p=admin&r=-5&w=flame,pie&x=explode=a&x=hide=b&fr=planet&i=2&c=pink&z=~AAAA&id=x%27y&tz=mars";
+  const { state, notices } = decodeView(search);
+  expect(notices).toHaveLength(10);
+  expect(state.views).toEqual(["flame"]);
+  expect(state.transforms).toEqual([{ action: "hide", pattern: "b", isRegex: false }]);
+  expect(state.zoomPath).toEqual([]);
+  expect(state.page).toBe("fleet");
+});
+
+test("random addresses never throw", () => {
+  const random = new SeededRandom(6);
+  const names = ["v", "p", "q", "x", "z", "n", "w", "r", "id", "fr", "o", "__proto__", "constructor"];
+  for (let count = 0; count < 3_000; count++) {
+    const search = `?${random.list(8, () => `${random.pick(names)}=${random.hostileText()}`).join("&")}`;
+    const { state } = decodeView(search);
+    expect(decodeView(encodeView(state)).state).toEqual(state);
+  }
+});
