@@ -224,9 +224,11 @@ function TableHeader<Row>({ columns, sort, onSort }: HeaderProps<Row>) {
             {column.canSort === true ? (
               <button type="button" class="table-sort" onClick={() => onSort?.(column.key)}>
                 {column.title}
-                <span class="table-arrow" aria-hidden="true">
-                  {isSorted ? (sort.isDescending ? "▼" : "▲") : ""}
-                </span>
+                {isSorted ? (
+                  <span class="table-arrow" aria-hidden="true">
+                    {sort.isDescending ? "▼" : "▲"}
+                  </span>
+                ) : null}
               </button>
             ) : (
               column.title

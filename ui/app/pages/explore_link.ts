@@ -1,6 +1,6 @@
 // View that a row of the fleet opens.
 
-import { withMatcher } from "../components/timeline/series_data";
+import { withLabel } from "../url/selector";
 import { view } from "../url/store";
 import type { FleetRow } from "./fleet_rows";
 
@@ -10,7 +10,7 @@ export function exploreOfRow(row: FleetRow, label: string) {
   const isKnownType = row.types.length === 0 || row.types.includes(profileType);
   return {
     page: "explore",
-    selector: withMatcher(selector, label, "=", row.name),
+    selector: withLabel(selector, { name: label, operator: "=", value: row.name }),
     groupBy: "",
     profileType: isKnownType ? profileType : (row.types[0] ?? profileType),
   } as const;

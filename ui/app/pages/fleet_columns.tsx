@@ -25,7 +25,7 @@ function nameColumn(data: FleetData, isByService: boolean): TableColumn<FleetRow
   return {
     key: "name",
     title: isByService ? "Service" : data.label,
-    width: "minmax(160px, 2fr)",
+    width: "minmax(160px, 1fr)",
     canSort: true,
     isFixed: true,
     cell: (row) => (
@@ -52,7 +52,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "trend",
       title: "Trend",
-      width: "minmax(120px, 1fr)",
+      width: "minmax(140px, 1.4fr)",
       cell: (row) => <Sparkline points={row.points} label={`Trend of ${row.name}`} />,
       text: (row) => [...row.points].map((point) => (Number.isNaN(point) ? "" : String(point))).join(" "),
     },

@@ -4,6 +4,7 @@ import { token } from "../api/credentials";
 import { serverUrl } from "../api/server_state";
 import { functionsRequest } from "../components/function_rows";
 import {
+  type AthanorCommand,
   EXPORT_FORMATS,
   exportUrl,
   flamegraphCommand,
@@ -40,6 +41,22 @@ function panelRequest(name: ViewName, state: ViewState): PanelRequest | undefine
   }
 }
 
+/** States what the command line cannot express of a table. */
+function tableCommand(
+  { search, tableSort, tableReversed }: ViewState,
+  command: AthanorCommand,
+): AthanorCommand {
+  const isOrdered = tableSort === "self" && !tableReversed;
+  return {
+    ...command,
+    omissions: [
+      ...command.omissions,
+      ...(search === "" ? [] : ["the search"]),
+      ...(isOrdered ? [] : ["the order of rows"]),
+    ],
+  };
+}
+
 export function ViewRequests({ name }: { readonly name: ViewName }) {
   const state = view.value;
   const query = queryOf(state);
@@ -51,7 +68,7 @@ export function ViewRequests({ name }: { readonly name: ViewName }) {
     <RequestPopover
       requests={[request]}
       command={(server) => {
-        if (name === "table") return topCommand(selection, COMMAND_ROWS, server);
+        if (name === "table") return tableCommand(state, topCommand(selection, COMMAND_ROWS, server));
         if (name === "sandwich") return sandwichCommand(selection, state.sandwichFunction, server);
         const command = flamegraphCommand(selection, COMMAND_NODES, server);
         return isShaped

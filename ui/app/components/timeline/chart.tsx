@@ -14,7 +14,7 @@ import type { TimelineData } from "./series_data";
 /** Distance from a dot within which a click opens its profile, in pixels. */
 const DOT_REACH = 10;
 /** Width of the chart for each dot. */
-const PIXELS_PER_DOT = 18;
+const PIXELS_PER_DOT = 36;
 
 export interface ChartProps {
   readonly data: TimelineData;

@@ -45,14 +45,16 @@ export function chartModel(data: TimelineData, mode: ChartMode, hidden: Readonly
   const factor = heightFactor(data, mode);
   const visible = data.series.flatMap((series, index) => (hidden.has(series.name) ? [] : [index]));
   const isStacked = mode.isStacked && !data.isAverage;
+  const valueAt = (index: number, place: number) => data.series[index]?.values[place];
+  const isGap = data.times.map((_, place) => visible.every((index) => valueAt(index, place) === undefined));
   const sums = data.times.map(() => 0n);
-  const heights = visible.map((index) =>
-    (data.series[index] as TimelineSeries).values.map((value, place) => {
-      if (!isStacked) return value === undefined ? null : Number(value) * factor;
-      sums[place] = (sums[place] ?? 0n) + (value ?? 0n);
-      return Number(sums[place]) * factor;
-    }),
-  );
+  const heightAt = (index: number, place: number) => {
+    const value = valueAt(index, place);
+    if (!isStacked) return value === undefined ? null : Number(value) * factor;
+    sums[place] = (sums[place] ?? 0n) + (value ?? 0n);
+    return isGap[place] === true ? null : Number(sums[place]) * factor;
+  };
+  const heights = visible.map((index) => data.times.map((_, place) => heightAt(index, place)));
   return { times: data.times.map((time) => time / 1000), heights, visible };
 }
 

@@ -123,7 +123,7 @@ export interface DotPosition {
   readonly y: number;
 }
 
-/** Returns the center of a dot: the time of its profile, at the height of its series. */
+/** Returns the center of a dot, on the line of its series. */
 export function dotPosition(
   plot: uPlot,
   { line, exemplar }: ExemplarDot,
@@ -132,7 +132,7 @@ export function dotPosition(
   const height = plot.data[line + 1]?.[exemplar.place];
   if (height === null || height === undefined) return undefined;
   return {
-    x: plot.valToPos(exemplar.timestamp / 1000, "x", isCanvas),
+    x: plot.valToPos(plot.data[0][exemplar.place] ?? 0, "x", isCanvas),
     y: plot.valToPos(height, "y", isCanvas),
   };
 }

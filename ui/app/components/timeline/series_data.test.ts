@@ -7,8 +7,8 @@ import {
   otherSeries,
   seriesRequest,
   seriesSum,
+  stepFactor,
   timesOf,
-  withMatcher,
 } from "./series_data";
 
 const range = { start: 0, end: 60_000, step: 15_000 };
@@ -64,9 +64,22 @@ test("other_is_the_exact_difference", () => {
   expect(otherSeries(all, [all])).toBeUndefined();
 });
 
-test("matchers_are_added_and_quoted", () => {
-  expect(withMatcher("{}", "pod", "=", 'a"b\\')).toBe('{pod="a\\"b\\\\"}');
-  expect(withMatcher('{zone="eu"}', "pod", "=", "a")).toBe('{zone="eu", pod="a"}');
-  expect(withMatcher("", "pod", "=", "a")).toBe('{pod="a"}');
-  expect(otherSelector("{}", "pod", ["a.b", "c|d"])).toBe('{pod!~"a\\\\.b|c\\\\|d"}');
+test("rest_excludes_the_shown_groups", () => {
+  expect(otherSelector('{zone="eu"}', "pod", ["a.b", "c|d"])).toBe('{zone="eu", pod!~"a\\\\.b|c\\\\|d"}');
+});
+
+test("step_grows_to_the_usual_distance_of_profiles", () => {
+  const every = (distance: number, count: number) =>
+    Array.from({ length: count }, (_, place) => (place % distance === 0 ? 1n : undefined));
+  expect(stepFactor(every(1, 240))).toBe(1);
+  expect(stepFactor(every(4, 240))).toBe(4);
+  // 7 does not divide 240, 8 does.
+  expect(stepFactor(every(7, 240))).toBe(8);
+  expect(stepFactor(every(4, 241))).toBe(4);
+  expect(stepFactor([undefined, 1n])).toBe(1);
+  expect(stepFactor([])).toBe(1);
+});
+
+test("last_point_is_at_the_end", () => {
+  expect(timesOf({ start: 0, end: 50_000, step: 20_000 })).toEqual([10_000, 30_000, 50_000]);
 });

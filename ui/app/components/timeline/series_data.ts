@@ -3,6 +3,7 @@
 import type { Exemplar, SelectSeriesRequest, Series } from "../../api/types";
 import { isGauge, toInteger } from "../../theme/cost";
 import type { TimeRange } from "../../url/query_of";
+import { formatSelector, parseSelector } from "../../url/selector";
 
 /** Number of groups that have a line of their own. */
 export const MAX_TIMELINE_GROUPS = 10;
@@ -46,7 +47,7 @@ export function seriesRequest(query: TimelineQuery, isGrouped: boolean): SelectS
   return {
     profileTypeID: profileType,
     labelSelector: query.selector,
-    start: String(Math.min(range.start + range.step, range.end)),
+    start: String(timesOf(range)[0] ?? range.end),
     end: String(range.end),
     step: range.step / 1000,
     aggregation: isGauge(profileType)
@@ -57,11 +58,28 @@ export function seriesRequest(query: TimelineQuery, isGrouped: boolean): SelectS
   };
 }
 
-/** Returns the times of all points of a range. */
+/** Returns the times of all points of a range. The last one is at its end. */
 export function timesOf({ start, end, step }: TimeRange): number[] {
-  const count = Math.max(1, Math.floor((end - start) / step));
-  const first = Math.min(start + step, end);
-  return Array.from({ length: count }, (_, place) => first + place * step);
+  const count = Math.max(1, Math.ceil((end - start) / step));
+  return Array.from({ length: count }, (_, place) => end - (count - 1 - place) * step);
+}
+
+/** Longest step in steps of the range, however seldom profiles are. */
+const MAX_STEP_FACTOR = 60;
+
+/**
+ * Returns by how much the step should grow so that most points have a profile: the usual distance of two points.
+ * If possible, it divides the number of points, so that the first step begins with the range.
+ */
+export function stepFactor(values: readonly (bigint | undefined)[]): number {
+  const places = values.flatMap((value, place) => (value === undefined ? [] : [place]));
+  const gaps = places.slice(1).map((place, index) => place - (places[index] ?? 0));
+  const usual = gaps.sort((left, right) => left - right)[Math.floor(gaps.length * 0.9)] ?? 1;
+  const least = Math.min(usual, MAX_STEP_FACTOR);
+  for (let factor = least; factor < 2 * least; factor++) {
+    if (values.length % factor === 0) return factor;
+  }
+  return least;
 }
 
 /** Returns a series with a value at each time. */
@@ -110,18 +128,8 @@ export function otherSeries(
  * averages of the groups, so it needs a query of its own.
  */
 export function otherSelector(selector: string, label: string, groups: readonly string[]): string {
-  const pattern = groups.map((value) => value.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
-  return withMatcher(selector, label, "!~", pattern);
-}
-
-/** Returns the selector with a further matcher. */
-export function withMatcher(selector: string, label: string, operator: string, value: string): string {
-  const matcher = `${label}${operator}${JSON.stringify(value)}`;
-  const end = selector.lastIndexOf("}");
-  if (end < 0) return `{${matcher}}`;
-  const before = selector.slice(0, end).trimEnd();
-  const separator = before.endsWith("{") || before.endsWith(",") ? "" : ", ";
-  return `${before}${separator}${matcher}}`;
+  const value = groups.map((group) => group.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
+  return formatSelector([...(parseSelector(selector) ?? []), { name: label, operator: "!~", value }]);
 }
 
 /** Returns the sum of a series over all its points. */

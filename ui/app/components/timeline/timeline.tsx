@@ -13,8 +13,8 @@ import { RequestPopover } from "../request_popover";
 import { TimelineChart } from "./chart";
 import { type ChartMode, pointText, summaryText } from "./chart_model";
 import { seriesColor } from "./chart_options";
-import { MAX_TIMELINE_GROUPS, seriesRequest, type TimelineSeries } from "./series_data";
-import { type TimelineResult, timelineQuery, timelineQueryOf } from "./timeline_query";
+import { MAX_TIMELINE_GROUPS, seriesRequest, type TimelineQuery, type TimelineSeries } from "./series_data";
+import { type TimelineResult, timelineQuery } from "./timeline_query";
 import "./chart_colors.css";
 import "./timeline.css";
 
@@ -121,7 +121,7 @@ function TimelineBar({ result, mode, hovered }: HoverProps) {
           </strong>
         )}
       </span>
-      <TimelineRequests />
+      <TimelineRequests query={result.query} />
     </div>
   );
 }
@@ -142,7 +142,7 @@ function TimelineLegend({ result, mode, hidden, hovered, toggle }: LegendProps) 
         <li key={series.isOther ? "other" : `=${series.name}`}>
           <button
             type="button"
-            class="legend-entry"
+            class={hidden.has(series.name) ? "legend-entry is-hidden-series" : "legend-entry"}
             aria-pressed={!hidden.has(series.name)}
             title={hidden.has(series.name) ? "Show the series" : "Hide the series"}
             onClick={() => toggle(series.name)}
@@ -162,13 +162,11 @@ function TimelineLegend({ result, mode, hidden, hovered, toggle }: LegendProps) 
 }
 
 function seriesTitle(series: TimelineSeries, label: string): string {
-  if (series.isOther) return `other than the top ${MAX_TIMELINE_GROUPS}`;
+  if (series.isOther) return "other";
   return series.name === "" ? `(no ${label})` : series.name;
 }
 
-function TimelineRequests() {
-  const query = timelineQueryOf(view.value);
-  if (query === undefined) return null;
+function TimelineRequests({ query }: { readonly query: TimelineQuery }) {
   const whole = seriesRequest(query, false);
   const isGrouped = query.groupBy !== "";
   const method = "querier.v1.QuerierService/SelectSeries";

@@ -12,6 +12,7 @@ import {
   otherSelector,
   otherSeries,
   seriesRequest,
+  stepFactor,
   type TimelineData,
   type TimelineQuery,
   type TimelineSeries,
@@ -21,6 +22,8 @@ import {
 export interface TimelineResult extends TimelineData {
   readonly warnings: readonly string[];
   readonly query: TimelineQuery;
+  /** All profiles together. */
+  readonly all: TimelineSeries;
 }
 
 interface TenantQuery extends TimelineQuery {
@@ -34,7 +37,31 @@ export function timelineQueryOf(state: ViewState): TenantQuery | undefined {
   return { profileType, selector, groupBy, tenant, range: timeRangeOf(state) };
 }
 
+/** Growth of the step by query, so that a refresh needs no second attempt. */
+const stepFactors = new Map<string, number>();
+const MAX_STEP_FACTORS = 1_000;
+
+/** Returns the query with the step that the density of its profiles needs, as far as it is known. */
+export function adaptedQuery(query: TenantQuery): TenantQuery {
+  const factor = stepFactors.get(densityKey(query)) ?? 1;
+  return { ...query, range: { ...query.range, step: query.range.step * factor } };
+}
+
+function densityKey({ tenant, profileType, selector, range }: TenantQuery): string {
+  return JSON.stringify([tenant, profileType, selector, range.step]);
+}
+
+/** Loads the series. If profiles are seldom, loads them with a longer step. */
 async function loadTimeline(query: TenantQuery, signal: AbortSignal): Promise<TimelineResult> {
+  const result = await loadSeries(adaptedQuery(query), signal);
+  if (stepFactors.has(densityKey(query))) return result;
+  const factor = stepFactor(result.all.values);
+  if (stepFactors.size >= MAX_STEP_FACTORS) stepFactors.clear();
+  stepFactors.set(densityKey(query), factor);
+  return factor === 1 ? result : loadSeries(adaptedQuery(query), signal);
+}
+
+async function loadSeries(query: TenantQuery, signal: AbortSignal): Promise<TimelineResult> {
   const warnings = new Set<string>();
   const select = async (part: TimelineQuery, isGrouped: boolean) => {
     const request = seriesRequest(part, isGrouped);
@@ -70,6 +97,7 @@ async function loadTimeline(query: TenantQuery, signal: AbortSignal): Promise<Ti
     times: timesOf(query.range),
     stepMs: query.range.step,
     isAverage,
+    all,
     series,
     warnings: [...warnings],
     query,
