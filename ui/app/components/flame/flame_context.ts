@@ -1,0 +1,152 @@
+// Handlers of a mounted flame graph: what pointer, keyboard and path bar do with it.
+
+import type { Signal } from "@preact/signals";
+import type { GraphDirection } from "../../canvas/geometry";
+import type { ZoomRange } from "../../canvas/zoom_range";
+import type { Graph } from "../../graph/graph";
+import { BoxKind } from "../../graph/layout";
+import { findPath, nameOfNode, pathOfNode } from "../../graph/path";
+import { openFrameMenu } from "../frame_menu";
+import { hoveredName } from "../linked_hover";
+import { runCommand } from "./flame_commands";
+import { commandOfKey } from "./flame_keys";
+import { followPointer } from "./flame_pointer";
+import type { HoverTarget } from "./flame_tooltip";
+import { type BoxHit, type FlameElements, FlameView } from "./flame_view";
+import { announceNode } from "./node_facts";
+import { type FrameSelection, isSamePath } from "./selection";
+
+const reducedMotion = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
+
+/** Zooms that Escape undoes. */
+const MAX_ZOOM_HISTORY = 100;
+
+/** Parts of one mounted graph that handlers share. They change with each rendering. */
+export interface FlameContext {
+  readonly graph: Graph;
+  readonly direction: GraphDirection;
+  readonly selection: FrameSelection;
+  readonly zoomedNode: number;
+  readonly selectedNode: number;
+  readonly matches: Uint8Array | undefined;
+  readonly flameView: FlameView;
+  readonly announcement: Signal<string>;
+  readonly hover: Signal<HoverTarget | undefined>;
+  openHidden(node: number): void;
+  /** Zoomed paths before the current one, the latest last. */
+  readonly zoomHistory: (readonly string[])[];
+  openMenuAt(node: number, x: number, y: number): void;
+}
+
+/** Creates the view of a graph and follows size and pointer. Returns a function that ends it. */
+export function mountView(
+  elements: FlameElements,
+  viewRef: { current: FlameView | undefined },
+  contextRef: { current: FlameContext | undefined },
+  range: Signal<ZoomRange>,
+): () => void {
+  const flameView = new FlameView(elements);
+  viewRef.current = flameView;
+  flameView.onRangeChange = (changed) => {
+    range.value = changed;
+  };
+  const { scroller } = elements;
+  const resize = () => flameView.setSize(scroller.clientWidth, scroller.clientHeight);
+  const observer = new ResizeObserver(resize);
+  observer.observe(scroller);
+  resize();
+  // The pixel ratio changes with the browser's zoom or the screen.
+  const redraw = () => flameView.requestDraw();
+  addEventListener("resize", redraw);
+  const stopPointer = followPointer(scroller, flameView, {
+    onHover: (hit, x, y) => hoverBox(contextRef.current, hit, x, y),
+    onClick: (hit) => clickBox(contextRef.current, hit),
+    onMenu: (hit, x, y) => contextRef.current?.openMenuAt(hit.node, x, y),
+  });
+  return () => {
+    observer.disconnect();
+    removeEventListener("resize", redraw);
+    stopPointer();
+    flameView.dispose();
+    viewRef.current = undefined;
+    if (contextRef.current?.hover.peek() !== undefined) hoveredName.value = undefined;
+  };
+}
+
+function hoverBox(context: FlameContext | undefined, hit: BoxHit | undefined, x: number, y: number): void {
+  if (context === undefined) return;
+  const { flameView, graph, hover } = context;
+  hover.value = hit === undefined ? undefined : { hit, x, y };
+  flameView.setMarks({ hoveredBox: hit?.box ?? -1 });
+  const isFrame = hit !== undefined && hit.kind === BoxKind.frame && hit.node > 0;
+  hoveredName.value = isFrame ? nameOfNode(graph, hit.node) : undefined;
+}
+
+function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
+  if (context === undefined) return;
+  const { flameView, graph, selection, openHidden, announcement } = context;
+  if (hit.kind === BoxKind.merged) {
+    flameView.zoomToRange(flameView.rangeOfBox(hit.box), hasMotion());
+    return;
+  }
+  if (hit.kind === BoxKind.hidden) {
+    openHidden(hit.node);
+    return;
+  }
+  announcement.value = announceNode(graph, hit.node);
+  const path = pathOfNode(graph, hit.node);
+  zoomToPath(context, path);
+  if (!isSamePath(selection.selectedPath.peek(), path)) selection.select(path);
+}
+
+/** Zooms to a path. A view that was panned returns to the frame, although the link stays the same. */
+export function zoomToPath(context: FlameContext | undefined, path: readonly string[]): void {
+  if (context === undefined) return;
+  const { graph, selection, flameView } = context;
+  const isSame = isSamePath(selection.zoomPath.peek(), path);
+  if (isSame) {
+    flameView.zoomToNode(findPath(graph, path).node, hasMotion());
+    return;
+  }
+  context.zoomHistory.push(selection.zoomPath.peek());
+  if (context.zoomHistory.length > MAX_ZOOM_HISTORY) context.zoomHistory.shift();
+  selection.zoomTo(path);
+}
+
+export function hasMotion(): boolean {
+  return reducedMotion?.matches !== true;
+}
+
+export function showFocus(context: FlameContext | undefined, element: HTMLElement | null): void {
+  if (context === undefined || element === null) return;
+  const hasFocus = element.matches(":focus-visible");
+  context.flameView.setMarks({ hasFocus, selectedNode: context.selectedNode });
+  if (hasFocus) context.announcement.value = announceNode(context.graph, context.selectedNode);
+}
+
+export function handleKey(event: KeyboardEvent, context: FlameContext | undefined): void {
+  if (context === undefined) return;
+  const command = commandOfKey(event, context.direction);
+  if (command === undefined) return;
+  event.preventDefault();
+  event.stopPropagation();
+  context.flameView.setMarks({ hasFocus: true });
+  runCommand(command, context);
+}
+
+export function openMenu(
+  graph: Graph,
+  node: number,
+  x: number,
+  y: number,
+  returnFocus: HTMLElement | null,
+): void {
+  const target = {
+    x,
+    y,
+    name: node === 0 ? "" : nameOfNode(graph, node),
+    path: pathOfNode(graph, node),
+    graph,
+  };
+  openFrameMenu(returnFocus === null ? target : { ...target, returnFocus });
+}

@@ -1,0 +1,81 @@
+// Path from the root to the zoomed frame. Each part zooms to its frame.
+
+import { fitLabel, labelForms } from "../../graph/names";
+import { ROOT_NAME } from "./node_facts";
+
+interface PathBarProps {
+  readonly path: readonly string[];
+  readonly isFreeZoom: boolean;
+  readonly isLoading: boolean;
+  /** Facts about the whole graph, at the end of the bar. */
+  readonly summary: string;
+  onZoom(path: readonly string[]): void;
+  onReset(): void;
+}
+
+/** Frames at the end of a long path that the bar shows. */
+const MAX_PARTS = 8;
+const MAX_PART_CHARACTERS = 36;
+
+export function PathBar({ path, isFreeZoom, isLoading, summary, onZoom, onReset }: PathBarProps) {
+  const firstShown = Math.max(0, path.length - MAX_PARTS);
+  return (
+    <div class="flame-path">
+      <nav aria-label="Callers of the zoomed frame">
+        <ol>
+          <PathPart
+            name={ROOT_NAME}
+            title="The whole graph"
+            isCurrent={path.length === 0}
+            onClick={() => onZoom([])}
+          />
+          {firstShown > 0 ? <li class="flame-path-gap">{`${firstShown} more`}</li> : null}
+          {path.slice(firstShown).map((name, offset) => {
+            const depth = firstShown + offset + 1;
+            return (
+              <PathPart
+                key={depth}
+                name={fitLabel(labelForms(name), MAX_PART_CHARACTERS, (text) => text.length)}
+                title={labelForms(name)[0] ?? ""}
+                isCurrent={depth === path.length}
+                onClick={() => onZoom(path.slice(0, depth))}
+              />
+            );
+          })}
+        </ol>
+      </nav>
+      <span class="flame-summary">{isLoading ? "loading hidden frames…" : summary}</span>
+      <button
+        type="button"
+        class="button is-plain flame-reset"
+        disabled={path.length === 0 && !isFreeZoom}
+        onClick={onReset}
+      >
+        Reset zoom
+      </button>
+    </div>
+  );
+}
+
+interface PathPartProps {
+  readonly name: string;
+  readonly title: string;
+  readonly isCurrent: boolean;
+  onClick(): void;
+}
+
+function PathPart({ name, title, isCurrent, onClick }: PathPartProps) {
+  return (
+    <li>
+      <button
+        type="button"
+        class="flame-path-part"
+        title={title}
+        aria-current={isCurrent ? "true" : undefined}
+        onClick={onClick}
+      >
+        <bdi>{name}</bdi>
+      </button>
+    </li>
+  );
+}

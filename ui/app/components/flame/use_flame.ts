@@ -1,0 +1,106 @@
+// Hooks of a flame graph: they follow the link, the selection and the graph.
+
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
+import type { Graph } from "../../graph/graph";
+import { findPath } from "../../graph/path";
+import { notify } from "../../url/notices";
+import { graphRequestOf } from "../../url/query_of";
+import { view } from "../../url/store";
+import { hoveredName } from "../linked_hover";
+import type { GraphExpansion, SubtreeLoader } from "./expansion";
+import { hasMotion } from "./flame_context";
+import type { FlameView } from "./flame_view";
+import { loadGraph } from "./graph_loader";
+
+/** Fetches callees of the page's graph. */
+const loadPageSubtree: SubtreeLoader = (path, skip, signal) => {
+  const request = graphRequestOf(view.peek());
+  if (request === undefined) return Promise.reject(new Error("no profile type is selected"));
+  return loadGraph({ ...request, path, skip }, signal);
+};
+
+/** Returns a function that opens truncated nodes, until the component ends. */
+export function useHiddenCallees(
+  loadSubtree: SubtreeLoader | null | undefined,
+  expansion: GraphExpansion,
+): (node: number) => void {
+  const abort = useMemo(() => new AbortController(), [expansion]);
+  useEffect(() => () => abort.abort(), [abort]);
+  const load = loadSubtree === undefined ? loadPageSubtree : loadSubtree;
+  return (node) => {
+    if (load === null) return;
+    expansion.openNode(node, load, abort.signal).then(
+      (hasAdded) => {
+        if (!hasAdded) notify("The server found nothing more below this frame.");
+      },
+      (error: unknown) => {
+        if (!abort.signal.aborted) notify(`Cannot load hidden frames: ${messageOf(error)}`, "error");
+      },
+    );
+  };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Zoomed path of a graph, and what it needs to be shown. */
+export interface ZoomParams {
+  readonly viewRef: { readonly current: FlameView | undefined };
+  /** Graph as it was loaded, and with the callees that were added since. */
+  readonly baseGraph: Graph;
+  readonly graph: Graph;
+  readonly zoomPath: readonly string[];
+  readonly openHidden: (node: number) => void;
+  readonly expansion: GraphExpansion;
+}
+
+/** Follows the zoomed path: moves the view, opens truncated nodes on the way, and says if the frame is gone. */
+export function useZoom(params: ZoomParams): void {
+  const { viewRef, baseGraph, graph, zoomPath, openHidden, expansion } = params;
+  const last = useRef<{ base: Graph; path: string; range: ZoomRange } | undefined>(undefined);
+  const match = findPath(graph, zoomPath);
+  const matchedPath = JSON.stringify(zoomPath.slice(0, match.matched));
+  useLayoutEffect(() => {
+    const flameView = viewRef.current as FlameView;
+    const before = last.current;
+    // A refresh leaves a view alone that the user moved away from the zoomed frame.
+    const isMoved =
+      before !== undefined && before.path === matchedPath && !isSameRange(flameView.range, before.range);
+    if (!isMoved)
+      flameView.zoomToNode(match.node, before !== undefined && before.base === baseGraph && hasMotion());
+    last.current = { base: baseGraph, path: matchedPath, range: flameView.rangeOf(match.node) };
+  }, [baseGraph, matchedPath]);
+  const isComplete = match.matched === zoomPath.length;
+  const isTruncated = (graph.truncated[match.node] as number) > 0;
+  const isLoading = expansion.loadingCount.value > 0;
+  const wasOpened = useRef("");
+  useEffect(() => {
+    if (isLoading || zoomPath.length === 0) return;
+    const key = `${matchedPath} ${isComplete}`;
+    if (isTruncated && wasOpened.current !== key) {
+      wasOpened.current = key;
+      openHidden(match.node);
+    } else if (!isComplete) {
+      notify("The zoomed frame does not exist in this graph. Its nearest caller is shown.", "warning");
+    }
+  }, [graph, matchedPath, isComplete, isLoading]);
+}
+
+/** Follows selection and hover of all views. */
+export function useMarks(
+  viewRef: { readonly current: FlameView | undefined },
+  graph: Graph,
+  selectedNode: number,
+  selectedPath: readonly string[],
+): void {
+  const linkedName = hoveredName.value;
+  useEffect(() => {
+    const index = linkedName === undefined ? -1 : graph.names.indexOf(linkedName);
+    viewRef.current?.setMarks({ hoveredName: index });
+  }, [graph, linkedName]);
+  useEffect(() => {
+    viewRef.current?.setMarks({ selectedNode: selectedPath.length === 0 ? -1 : selectedNode });
+  }, [graph, selectedNode, selectedPath]);
+}
