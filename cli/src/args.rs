@@ -33,7 +33,6 @@ pub use remote::{
     QueryTypesArgs, RemoteArgs, SeriesAggregation, TimeRangeArgs,
 };
 pub use tenants::{TenantSettingsArgs, TenantSettingsSubcommand, UploadArgs, UploadSubcommand};
-pub use transform::TransformArgs;
 
 /// Stores, queries, merges, compares and converts profiles.
 #[derive(Parser)]

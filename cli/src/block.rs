@@ -11,6 +11,7 @@ use std::sync::Arc;
 use athanor_block::{Block, BlockError, BlockFolder, BlockMeta, LocalFolder, merge_all, merge_round_count};
 use athanor_chassis::code::ErrorCodeExt;
 use athanor_chassis::{ErrorCode, Random, Status};
+use athanor_profile::analysis::transform::StackTransforms;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -137,19 +137,52 @@ fn files_of_other_tools_are_read() {
 }
 
 #[test]
-fn focus_shows_callers_and_callees() {
+fn sandwich_shows_callers_and_callees() {
     let files = Files::new();
     let b = files.name("b.txt");
-    let shown = text(&["top", &b, "--focus", "work"]);
+    let shown = text(&["top", &b, "--sandwich", "work"]);
     assert!(shown.contains("work: 55, 91.67% of 60 total"), "{shown}");
     assert!(shown.contains("Called by") && shown.contains("main") && shown.contains("deep"), "{shown}");
-    let (code, message) = refused(&["top", &b, "--focus", "wor"]);
+    let (code, message) = refused(&["top", &b, "--sandwich", "wor"]);
     assert_eq!(
         (code, message.as_str()),
         (66, "athanor: no function \"wor\" in the profile; similar: work\n")
     );
-    let graph = json(&["flamegraph", &b, "--focus", "work"]);
-    assert_eq!(graph["total"].as_i64(), Some(55));
+}
+
+#[test]
+fn transforms_are_applied_in_the_order_of_the_command_line() {
+    let files = Files::new();
+    let b = files.name("b.txt");
+    let names = |options: &[&str]| {
+        let table = json(&[&["top", &b], options].concat());
+        let rows = table["rows"].as_array().unwrap().iter();
+        let mut names: Vec<String> = rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect();
+        names.sort_unstable();
+        (table["total"].as_i64().unwrap(), names.join(" "))
+    };
+    assert_eq!(json(&["flamegraph", &b, "--show-from", "=work"])["total"].as_i64(), Some(55));
+    let (all, functions) = names(&[]);
+    assert!(all == 60 && functions.contains("main") && functions.contains("work"), "{functions}");
+    assert_eq!(names(&["--focus", "w.rk"]).0, 55);
+    assert_eq!(names(&["--ignore==work"]).0, 5);
+    assert_eq!(names(&["--show", "=work"]), (55, "work".to_owned()));
+    assert_eq!(names(&["--show", "^main$", "--collapse", "recursion"]), (55, "main".to_owned()));
+    assert_eq!(names(&["--collapse", "below:=main"]), (60, "main other".to_owned()));
+    assert_eq!(names(&["--focus", "=work", "--hide", "=work"]).0, 55);
+    let (code, message) = refused(&["top", &b, "--hide", "=work", "--focus", "=work"]);
+    assert!(code == 66 && message.contains("transforms leave no stack"), "{message}");
+    let (code, message) = refused(&["top", &b, "--focus", "a", "--show", "b(c"]);
+    let expected = "transform 2 (show): regular expression \"b(c\" at character 3";
+    assert!(code == 64 && message.contains(expected), "{code} {message}");
+    let (code, message) = refused(&["flamegraph", &b, "--collapse", "all"]);
+    assert!(
+        code == 64 && message.contains("write recursion, recursion:PATTERN or below:PATTERN"),
+        "{message}"
+    );
+    let converted = piped(&["convert", &b, "--show-from", "=work", "--to", "folded", "-o", "-"], b"");
+    let converted = String::from_utf8(converted.stdout).unwrap();
+    assert!(!converted.is_empty() && converted.lines().all(|line| line.starts_with("work")), "{converted}");
 }
 
 #[test]

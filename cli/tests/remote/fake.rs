@@ -15,6 +15,8 @@ use tokio::runtime::Runtime;
 #[derive(Clone)]
 pub struct Seen {
     pub method: String,
+    /// Query of the URL.
+    pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
@@ -67,12 +69,13 @@ impl Server {
             let (all, answer) = (Arc::clone(&all), Arc::clone(&answer));
             async move {
                 let method = request.uri().path().trim_start_matches('/').to_owned();
+                let query = request.uri().query().unwrap_or_default().to_owned();
                 let headers = request.headers().clone();
                 let mut body = to_bytes(request.into_body(), usize::MAX).await.unwrap();
                 if headers.get("content-encoding").is_some_and(|value| value == "gzip") {
                     body = pprof::inflate(&body, usize::MAX >> 1).unwrap().into();
                 }
-                let one = Seen { method, headers, body };
+                let one = Seen { method, query, headers, body };
                 let before = {
                     let mut all = all.lock();
                     all.push(one.clone());

@@ -7,6 +7,7 @@ use athanor_profile::formats::pprof::{self, gzip};
 use athanor_proto::google::v1::Profile;
 use athanor_proto::querier::v1::*;
 use athanor_proto::types::v1::*;
+use prost::Message;
 use serde_json::Value;
 
 use crate::fake::{Answer, Seen, Server};
@@ -115,9 +116,9 @@ fn gauges_are_averages_over_profiles() {
     let flat = |row: usize| top["rows"][row]["flat"].as_i64();
     assert_eq!((top["total"].as_i64(), top["averaged_profiles"].as_i64()), (Some(251), Some(4)));
     assert_eq!([flat(0), flat(1)], [Some(251), Some(0)]);
-    let focus = read(&["query", "top", "--focus", "work"]);
+    let focus = read(&["query", "top", "--sandwich", "work"]);
     assert_eq!((focus["cum"].as_i64(), focus["total"].as_i64()), (Some(251), Some(251)));
-    let (_, text, _) = run(&["query", "top", "--type", OTHERS[1], "--focus", "rest"], &server.url);
+    let (_, text, _) = run(&["query", "top", "--type", OTHERS[1], "--sandwich", "rest"], &server.url);
     // The average is 0, shares are those of sums.
     assert!(text.contains(", 0.10% of ") && text.contains(" 100.00%    main"), "{text}");
     let graph = read(&["query", "flamegraph"]);
@@ -166,7 +167,7 @@ fn top_is_the_table_of_files() {
     );
     let last: SelectMergeProfileRequest = server.seen()[2].read();
     assert_eq!((server.seen().len(), last.end - last.start), (3, 3_600_000), "a full type needs no list");
-    let (_, focus, _) = run(&["query", "top", "--type", "cpu", "--focus", "work"], &server.url);
+    let (_, focus, _) = run(&["query", "top", "--type", "cpu", "--sandwich", "work"], &server.url);
     assert!(focus.contains("Called by") && focus.contains("main"), "{focus}");
 }
 
@@ -208,6 +209,46 @@ fn flame_graphs_are_drawn_and_written() {
     let asked = server.seen().len();
     let (code, _, err) = run(&["query", "top", "-o", "x.unknown"], &server.url);
     assert!(code == 64 && err.contains("add --to pprof") && server.seen().len() == asked, "{err}");
+}
+
+#[test]
+fn transforms_are_sent_in_the_order_of_the_command_line() {
+    let server = Server::start(|request, _| match request.method.as_str() {
+        "athanor/export" if request.query.contains("ignore") => Answer(
+            200,
+            vec![("content-type", "application/octet-stream".into())],
+            Profile::default().encode_to_vec(),
+        ),
+        "athanor/export" => Answer(
+            200,
+            vec![("content-type", "application/octet-stream".into())],
+            encoded(&[("work;deep", 1_000_000_000)]),
+        ),
+        _ => answer(request, 0),
+    });
+    let options = ["--hide", "^m", "--show-from", "=work", "--collapse", "recursion", "--hide", "=x"];
+    let times = ["--since", "1700000000", "--until", "1700003600"];
+    let (code, out, err) =
+        run(&[&["query", "top", "--type", CPU][..], &options, &times].concat(), &server.url);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.lines().any(|line| line.ends_with("  deep")), "{out}");
+    let pairs = |query: &str| -> Vec<(String, String)> {
+        form_urlencoded::parse(query.as_bytes()).into_owned().collect()
+    };
+    let expected = [
+        ("query", &*format!("{CPU}{{}}")),
+        ("from", "1700000000000000000"),
+        ("until", "1700003600000000000"),
+        ("format", "pprof"),
+        ("hide", "^m"),
+        ("show_from", "=work"),
+        ("collapse", "recursion"),
+        ("hide", "=x"),
+    ];
+    let expected = expected.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    assert_eq!(pairs(&server.seen()[0].query), expected);
+    let (code, _, err) = run(&["query", "flamegraph", "--type", CPU, "--ignore", "work"], &server.url);
+    assert!(code == 66 && err.contains("that the transforms keep"), "{err}");
 }
 
 #[test]

@@ -19,15 +19,15 @@ use athanor_profile::render::dot::{self, StackTotals};
 use athanor_profile::{Profile, ProfileHeader};
 
 /// A file that both read.
-struct File {
-    path: PathBuf,
-    profile: Profile,
+pub struct File {
+    pub path: PathBuf,
+    pub profile: Profile,
     /// Where it was made here, it lies there as long as it is looked at.
-    _made: Option<tempfile::TempPath>,
+    pub _made: Option<tempfile::TempPath>,
 }
 
 /// Profiles of this repository, of other profilers where there are such, and made ones; none where Go is missing.
-fn corpus() -> Vec<File> {
+pub fn corpus() -> Vec<File> {
     if pprof().is_none() {
         report_skipped("no go tool pprof to compare with", "");
         return Vec::new();
@@ -91,14 +91,20 @@ fn go(options: &[&str], files: &[&Path]) -> String {
 }
 
 /// Flat and cumulative value by name.
-type Weights = BTreeMap<String, (i64, i64)>;
+pub type Weights = BTreeMap<String, (i64, i64)>;
 
 /// What `-top` says.
 fn top(header: &ProfileHeader, value: usize, files: &[&Path]) -> Weights {
+    top_with(&[], header, value, files)
+}
+
+/// What `-top` says with further options.
+pub fn top_with(options: &[String], header: &ProfileHeader, value: usize, files: &[&Path]) -> Weights {
     let index = format!("-sample_index={value}");
     let unit = format!("-unit={}", header.types[value].unit);
     let fixed = ["-top", "-nodecount=0", "-nodefraction=0", "-edgefraction=0", &index, &unit];
-    let text = go(&fixed, files);
+    let options = fixed.into_iter().chain(options.iter().map(String::as_str));
+    let text = go(&options.collect::<Vec<_>>(), files);
     let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with("flat  flat%"));
     assert!(lines.next().is_some(), "no table in {text}");
     let mut weights = Weights::new();
@@ -129,6 +135,11 @@ fn number(text: &str) -> i64 {
 fn ours(profile: &Profile, value: usize) -> Weights {
     let (pruned, bad) = prune(profile.clone());
     assert_eq!(bad, None);
+    weigh_like_go(pruned, value)
+}
+
+/// What our table says of a pruned profile, with frames without a name called as Go calls them.
+pub fn weigh_like_go(pruned: Profile, value: usize) -> Weights {
     let symbols = &pruned.dictionary.symbols;
     let nameless = |location| {
         let lines = symbols.lines(location);

@@ -6,6 +6,7 @@
 mod arrow_streams;
 mod go_pgo;
 mod go_pprof;
+mod go_transforms;
 mod golden;
 mod grafana_panel;
 mod ingest_formats;
