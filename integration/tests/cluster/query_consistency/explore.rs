@@ -3,9 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use athanor_proto::athanor::v1::frame_match::Pattern;
+use athanor_proto::athanor::v1::transform::Action;
 use athanor_proto::athanor::v1::{
-    ChangesRequest, FunctionOrder, FunctionsRequest, LinesRequest, Page, ProfilesRequest, Query,
-    SandwichRequest, SubtreeRequest, Tree, Weights,
+    ChangesRequest, FrameMatch, FunctionOrder, FunctionsRequest, LinesRequest, Page, ProfilesRequest, Query,
+    SandwichRequest, SubtreeRequest, Transform, Tree, Weights,
 };
 
 use crate::query_consistency::asker::{Answers, Asker, whole};
@@ -84,6 +86,30 @@ fn around(all: &Stacks<1>) -> [BTreeMap<String, i64>; 2] {
     ]
 }
 
+/// Stacks after [`transforms`].
+fn transformed(all: &Stacks<1>) -> Stacks<1> {
+    let mut transformed = Stacks::new();
+    let is_ignored = |name: &String| name.starts_with("own") && name.ends_with(['1', '3', '5', '7', '9']);
+    for (stack, [value]) in all.iter().filter(|(stack, _)| !stack.iter().any(is_ignored)) {
+        let mut frames: Vec<String> = stack.iter().filter(|name| **name != NODE[1]).cloned().collect();
+        if let Some(first) = frames.iter().position(|name| name == FUNCTION) {
+            frames.truncate(first + 1);
+        }
+        if !frames.is_empty() {
+            transformed.entry(frames).or_insert([0])[0] += value;
+        }
+    }
+    transformed
+}
+
+/// Changes of stacks, by names and an expression.
+fn transforms() -> Vec<Transform> {
+    let name = |name: &str| FrameMatch { pattern: Some(Pattern::Name(name.to_owned())) };
+    let odd = FrameMatch { pattern: Some(Pattern::Regex("^own.*[13579]$".to_owned())) };
+    let actions = [Action::Ignore(odd), Action::Hide(name(NODE[1])), Action::CollapseBelow(name(FUNCTION))];
+    actions.into_iter().map(|action| Transform { action: Some(action) }).collect()
+}
+
 /// What is to be answered.
 pub fn expected(naive: &Naive) -> Answers {
     let all = stacks(naive.usual(), |_| true);
@@ -111,6 +137,7 @@ pub fn expected(naive: &Naive) -> Answers {
     });
     Answers::from([
         ("Functions", format!("{:?}", functions(&all))),
+        ("Functions, transformed", format!("{:?}", functions(&transformed(&all)))),
         ("Functions, grouped", format!("{:?}", of_groups(naive))),
         ("Lines", format!("{:?}", of_lines(naive))),
         ("Sandwich", format!("{:?}", (of_function.unwrap_or_default(), around(&all)))),
@@ -177,6 +204,11 @@ pub async fn asked(asker: &Asker) -> Answers {
     assert_eq!(table.count, table.rows.len() as u64);
     let table: BTreeMap<String, Weight> =
         table.rows.into_iter().map(|row| (row.name, [row.self_, row.total])).collect();
+    let changed_stacks = Some(Query { transforms: transforms(), ..query.clone() });
+    let request = FunctionsRequest { query: changed_stacks, page: ALL, ..FunctionsRequest::default() };
+    let transformed = whole!(asker, functions, request);
+    let transformed: BTreeMap<String, Weight> =
+        transformed.rows.into_iter().map(|row| (row.name, [row.self_, row.total])).collect();
     let request = LinesRequest { query: all.clone(), function: function.clone(), page: ALL };
     let lines = whole!(asker, lines, request);
     let of_lines: BTreeMap<i64, Weight> =
@@ -202,6 +234,7 @@ pub async fn asked(asker: &Asker) -> Answers {
         .collect();
     Answers::from([
         ("Functions", format!("{table:?}")),
+        ("Functions, transformed", format!("{transformed:?}")),
         ("Functions, grouped", format!("{:?}", of_groups_asked(asker, &query).await)),
         ("Lines", format!("{:?}", ([lines.self_, lines.total], of_lines))),
         ("Sandwich", format!("{:?}", ([sandwich.self_, sandwich.total], around))),
