@@ -36,6 +36,9 @@ fuzz_target!(|text: &str| {
     let reader = QueryContext::for_tenant(TenantId::anonymous());
     check(now(QUERIER.render(&reader, text)));
     check(now(QUERIER.render_diff(&reader, text)));
+    if let Err(status) = now(QUERIER.export(&reader, text)) {
+        assert!(!status.message.is_empty() && status.code != ErrorCode::Internal, "{status:?}");
+    }
     let Ok(pairs) = parse_parameters(text) else { return };
     let mut writer = form_urlencoded::Serializer::new(String::new());
     let written = writer.extend_pairs(&pairs).finish();

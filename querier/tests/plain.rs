@@ -267,6 +267,32 @@ async fn pprof_without_samples_states_its_types_period_and_time() {
 }
 
 #[tokio::test]
+async fn exports_apply_transforms_in_the_order_of_parameters() {
+    let export = async |format: &str, transforms: &[(&str, &str)]| {
+        let pairs = [("query", "shop.cpu{}"), ("from", "now-1h"), ("format", format)];
+        querier().export(&reader(), &url(&[&pairs[..], transforms].concat())).await
+    };
+    let folded = async |transforms: &[(&str, &str)]| {
+        let body = export("folded", transforms).await.unwrap().body;
+        let mut lines: Vec<String> = String::from_utf8(body).unwrap().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines.join(",")
+    };
+    assert_eq!(folded(&[]).await, "main;idle 2,main;work 210");
+    assert_eq!(folded(&[("show_from", "=work")]).await, "work 210");
+    assert_eq!(folded(&[("hide", "^work$"), ("focus", "work")]).await, "");
+    assert_eq!(folded(&[("focus", "work"), ("hide", "^work$")]).await, "main 210");
+    assert_eq!(folded(&[("collapse", "below:m"), ("collapse", "recursion")]).await, "main 212");
+    let exported = export("pprof", &[("ignore", "=idle")]).await.unwrap();
+    let (profile, _) = pprof::decode(&exported.body, &PprofLimits::default()).unwrap();
+    assert_eq!(profile.total(0), 210);
+    let message = async |transforms: &[(&str, &str)]| export("dot", transforms).await.unwrap_err().message;
+    let refused = message(&[("focus", "a"), ("show", "b)")]).await;
+    assert_eq!(refused, "transform 2 (show): regular expression \"b)\" at character 2: a ) closes no group");
+    assert!(message(&[("collapse", "x")]).await.contains("collapse is \"x\""));
+}
+
+#[tokio::test]
 async fn go_reads_an_exported_profile() {
     let query = url(&[("query", "shop.cpu{}"), ("from", "now-1h"), ("format", "pprof")]);
     let exported = querier().export(&reader(), &query).await.unwrap();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use regex::Regex;
 
 use super::*;
-use crate::data_model::model::Dictionary;
+use crate::data_model::model::{Dictionary, Profile, ValueType};
 use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 
 /// Frame of a plain list.
@@ -317,4 +317,40 @@ fn invalid_lists_are_rejected_with_value_and_position() {
     let nothing = StackTransform { action: TransformAction::Focus, pattern: FramePattern::AnyFrame };
     let refused = StackTransforms::new(vec![nothing]).unwrap_err().to_string();
     assert!(refused.starts_with("transform 1 (focus) has no pattern"), "{refused}");
+}
+
+#[test]
+fn options_of_transforms_have_their_meaning() {
+    let options = [
+        ("focus", "a.*b"),
+        ("ignore", "=a=b"),
+        ("show_from", "=f"),
+        ("collapse", "recursion"),
+        ("collapse", "recursion:a:b"),
+        ("collapse", "below:=a"),
+    ];
+    for (name, text) in options {
+        let transform = StackTransform::parse_option(name, text).unwrap().unwrap();
+        assert_eq!(transform.to_option(), (name, text.to_owned()));
+    }
+    let regex = FramePattern::Regex("=a".to_owned());
+    let (name, text) = StackTransform { action: TransformAction::Hide, pattern: regex }.to_option();
+    assert_eq!((name, text.as_str()), ("hide", "(?:)=a"));
+    assert_eq!(StackTransform::parse_option("from", "a"), None);
+}
+
+#[test]
+fn profile_keeps_values_and_labels_of_remaining_stacks() {
+    let mut profile = Profile::default();
+    profile.header.types = vec![ValueType::new("samples", "count"), ValueType::new("cpu", "nanoseconds")];
+    for (stack, values) in [("main;work", [1, 10]), ("main;work;hidden", [2, 20]), ("idle", [4, 40])] {
+        let stack = profile.dictionary.intern_named_stack(stack.split(';'));
+        profile.samples.push(stack, 0, &values);
+    }
+    let options = [("hide", "=hidden"), ("focus", "work")];
+    let parse = |(name, text)| StackTransform::parse_option(name, text).unwrap().unwrap();
+    let transforms = StackTransforms::new(options.into_iter().map(parse).collect()).unwrap();
+    let transformed = transforms.apply_to(&profile);
+    assert_eq!([transformed.total(0), transformed.total(1)], [3, 30]);
+    assert_eq!(transformed.samples.len(), 1);
 }
