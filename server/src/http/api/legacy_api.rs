@@ -25,6 +25,8 @@ use crate::http::routes::state::{HandlerFuture, HttpState, text};
 const NOT_FOUND_MESSAGE: &str = "path not found: send profiles to /ingest or /push.v1.PusherService/Push; open / \
 in a browser\n";
 
+/// Parameters of `/flamegraph.svg` that are not those of `/athanor/export`.
+const MAPPED_PARAMETERS: [&str; 6] = ["service", "type", "from", "until", "format", "query"];
 /// Start of the range of `/flamegraph.svg`, unless the request states one.
 const DEFAULT_FLAMEGRAPH_START: &str = "now-1h";
 
@@ -120,7 +122,8 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
     read(hall, request, GetEndpoint::Flamegraph)
 }
 
-/// Returns the parameters of `/athanor/export` for those of `/flamegraph.svg`.
+/// Returns the parameters of `/athanor/export` for those of `/flamegraph.svg`. Further ones, such as transforms, stay
+/// in their order.
 fn flamegraph_parameters(query: &str) -> Result<String, Status> {
     let given = parse_parameters(query)?;
     let value = |name: &str| given.iter().find(|pair| pair.0 == name).map(|pair| pair.1.as_str());
@@ -133,6 +136,8 @@ fn flamegraph_parameters(query: &str) -> Result<String, Status> {
     parameters.append_pair("format", "svg").append_pair("query", &selector);
     parameters.append_pair("from", value("from").unwrap_or(DEFAULT_FLAMEGRAPH_START));
     parameters.append_pair("until", value("until").unwrap_or("now"));
+    let is_mapped = |name: &str| MAPPED_PARAMETERS.contains(&name);
+    parameters.extend_pairs(given.iter().filter(|(name, _)| !is_mapped(name)));
     Ok(parameters.finish())
 }
 
@@ -217,10 +222,12 @@ mod tests {
     #[test]
     fn flamegraph_is_an_export_of_a_service() {
         let parameters = |query: &str| parse_parameters(&flamegraph_parameters(query).unwrap()).unwrap();
-        let pairs = |pairs: [(&str, &str); 4]| pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+        };
         assert_eq!(
             parameters("service=a%22%5C&type=cpu:t&from=2026-03-02T10:00:00Z"),
-            pairs([
+            pairs(&[
                 ("format", "svg"),
                 ("query", r#"cpu:t{service_name="a\"\\"}"#),
                 ("from", "2026-03-02T10:00:00Z"),
@@ -228,8 +235,15 @@ mod tests {
             ])
         );
         assert_eq!(
-            parameters("type=cpu:t&until=noon&format=pprof"),
-            pairs([("format", "svg"), ("query", "cpu:t{}"), ("from", "now-1h"), ("until", "noon")])
+            parameters("type=cpu:t&until=noon&format=pprof&hide=b&focus=a"),
+            pairs(&[
+                ("format", "svg"),
+                ("query", "cpu:t{}"),
+                ("from", "now-1h"),
+                ("until", "noon"),
+                ("hide", "b"),
+                ("focus", "a"),
+            ])
         );
     }
 
