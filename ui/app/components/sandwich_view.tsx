@@ -7,6 +7,7 @@ import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { navigate, view } from "../url/store";
 import { FlameGraph } from "./flame/flame_graph";
+import { createLocalSelection } from "./flame/selection";
 import { QueryPanel } from "./query_panel";
 import { TableView } from "./table_view";
 import { graphQuery, type SandwichResult, sandwichQuery } from "./view_queries";
@@ -45,7 +46,10 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
   const unit = response.unit ?? "";
   const graphs = useMemo(() => {
     const origin = { queryTotal: total, unit, resolution: response.resolution ?? "" };
-    return { callers: graphOf(response.callers, origin), callees: graphOf(response.callees, origin) };
+    return {
+      callers: { graph: graphOf(response.callers, origin), selection: createLocalSelection() },
+      callees: { graph: graphOf(response.callees, origin), selection: createLocalSelection() },
+    };
   }, [response]);
   const whole = graphQuery.state.value.value?.queryTotal;
   const isAverage = BigInt(response.averagedProfiles ?? 0) > 0n;
@@ -53,7 +57,7 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
     <div class="sandwich">
       <div class="sandwich-part is-callers">
         <h3 class="sandwich-title">Callers</h3>
-        <FlameGraph graph={graphs.callers} direction="flame" />
+        <FlameGraph {...graphs.callers} direction="flame" loadSubtree={null} label="Callers" />
       </div>
       <div class="sandwich-function">
         <strong class="function-name" title={showName(request.function ?? "")}>
@@ -74,7 +78,7 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
       </div>
       <div class="sandwich-part">
         <h3 class="sandwich-title">Callees</h3>
-        <FlameGraph graph={graphs.callees} direction="icicle" />
+        <FlameGraph {...graphs.callees} direction="icicle" loadSubtree={null} label="Callees" />
       </div>
     </div>
   );

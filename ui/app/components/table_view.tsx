@@ -171,7 +171,7 @@ function functionColumns(table: FunctionTable, pages: FunctionPages): TableColum
     ),
     valueColumn("total", "cum", "In the function and all that it called; a stack counts once", table),
     shareColumn("cum-share", "cum %", "cum, as a part of all", (row) => row.total, total),
-    textColumn("name", "Function", "minmax(220px, 4fr)"),
+    textColumn("name", "Function", "minmax(300px, 4fr)"),
     textColumn("file", "File", "minmax(120px, 2fr)"),
     textColumn("binary", "Binary", "minmax(90px, 1fr)"),
   ];

@@ -2,22 +2,18 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
-import { mergeSubtree } from "../graph/merge_subtree";
 import { showName } from "../graph/names";
-import { findPath, nameOfNode } from "../graph/path";
+import { nameOfNode } from "../graph/path";
 import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
-import { graphRequestOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
-import { loadGraph } from "./flame/graph_loader";
+import { expansionOf } from "./flame/expansion";
+import { useHiddenCallees } from "./flame/use_flame";
 import { openFrameMenu } from "./frame_menu";
 import { hoveredName } from "./linked_hover";
 import { firstExpanded, keyOfPath, keysAbove, pathOfKey, type TreeRow, treeRows } from "./tree_rows";
 import { type TableColumn, VirtualTable } from "./virtual_list";
 import "./tree_view.css";
-
-/** Maximum number of nodes that the expansion of a truncated node loads. */
-const MAX_REST_NODES = 4_096;
 
 export function TreeView({ graph }: { readonly graph: Graph }) {
   const tree = useTree(graph);
@@ -34,7 +30,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   }, [selectedKey, tree.graph]);
 
   const open = (row: TreeRow) => {
-    if (row.isHiddenRest) tree.loadRest(row.key);
+    if (row.isHiddenRest) tree.loadRest(row.node);
     else navigate({ selectedPath: pathOfKey(row.key) });
   };
   return (
@@ -68,7 +64,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
         "aria-level": row.level,
         ...(row.isExpandable ? { "aria-expanded": row.isExpanded } : {}),
       })}
-      toolbar={<TreeSummary graph={tree.graph} failure={tree.failure} />}
+      toolbar={<TreeSummary graph={tree.graph} />}
     />
   );
 }
@@ -82,58 +78,30 @@ function rowClass(row: TreeRow, graph: Graph, selectedKey: string, hovered: stri
 interface TreeState {
   readonly graph: Graph;
   readonly expanded: ReadonlySet<string>;
-  /** Keys of nodes whose rest is loading. */
-  readonly loading: ReadonlySet<string>;
-  readonly failure: string | undefined;
+  readonly isLoading: boolean;
   readonly toggle: (row: TreeRow) => void;
   readonly expand: (keys: readonly string[]) => void;
-  readonly loadRest: (key: string) => void;
+  readonly loadRest: (node: number) => void;
 }
 
 /** Keeps the expanded nodes, and the graph with all callees that were loaded later. */
 function useTree(base: Graph): TreeState {
-  const [loaded, setLoaded] = useState({ base, graph: base });
-  const graph = loaded.base === base ? loaded.graph : base;
+  const expansion = expansionOf(base);
+  const graph = expansion.graph.value;
   const [expanded, setExpanded] = useState<ReadonlySet<string>>(() => firstExpanded(base));
-  const [loading, setLoading] = useState<ReadonlySet<string>>(new Set());
-  const [failure, setFailure] = useState<string>();
-  const abort = useMemo(() => new AbortController(), [base]);
-  useEffect(() => () => abort.abort(), [abort]);
-
-  const loadRest = async (key: string) => {
-    const request = graphRequestOf(view.peek());
-    const path = pathOfKey(key);
-    const { node } = findPath(graph, path);
-    if (request === undefined || loading.has(key)) return;
-    setLoading((keys) => new Set(keys).add(key));
-    try {
-      const skip = graph.callees[node] ?? 0;
-      const rest = await loadGraph(
-        { ...request, path, skip, maxNodes: String(MAX_REST_NODES) },
-        abort.signal,
-      );
-      setLoaded((current) => {
-        const merged = current.base === base ? current.graph : base;
-        return { base, graph: mergeSubtree(merged, findPath(merged, path).node, rest) };
-      });
-      setFailure(undefined);
-    } catch (error) {
-      if (!abort.signal.aborted) setFailure(error instanceof Error ? error.message : String(error));
-    }
-    setLoading((keys) => new Set([...keys].filter((other) => other !== key)));
-  };
+  const loadRest = useHiddenCallees(undefined, expansion);
   const toggle = (row: TreeRow) => {
     const changed = new Set(expanded);
     if (!changed.delete(row.key)) {
       changed.add(row.key);
-      if (graph.truncated[row.node] !== 0) void loadRest(row.key);
+      if (graph.truncated[row.node] !== 0) loadRest(row.node);
     }
     setExpanded(changed);
   };
   const expand = (keys: readonly string[]) => {
     if (keys.some((key) => !expanded.has(key))) setExpanded(new Set([...expanded, ...keys]));
   };
-  return { graph, expanded, loading, failure, toggle, expand, loadRest: (key) => void loadRest(key) };
+  return { graph, expanded, isLoading: expansion.loadingCount.value > 0, toggle, expand, loadRest };
 }
 
 /** Handles the keys of a tree grid: right expands or enters, left collapses or leaves. */
@@ -169,7 +137,7 @@ function treeKey(
   return false;
 }
 
-function TreeSummary({ graph, failure }: { readonly graph: Graph; readonly failure: string | undefined }) {
+function TreeSummary({ graph }: { readonly graph: Graph }) {
   const total = displayedValue(graph, 0, "total");
   const hidden = graph.fullNodes - BigInt(graph.nodeCount);
   return (
@@ -177,7 +145,6 @@ function TreeSummary({ graph, failure }: { readonly graph: Graph; readonly failu
       <span title={formatExact(total, graph.unit)}>{formatValue(total, graph.unit)}</span>
       {graph.averagedProfiles > 0n ? " on average" : ""}
       {hidden > 0n ? `, ${formatValue(hidden, "count")} lighter nodes load when their caller expands` : ""}
-      {failure === undefined ? null : <span class="table-failure"> {failure}</span>}
     </span>
   );
 }
@@ -251,9 +218,7 @@ function nameColumn(tree: TreeState): TableColumn<TreeRow> {
         <span class="function-name" title={nameOf(row)}>
           {nameOf(row)}
         </span>
-        {row.isHiddenRest ? (
-          <span class="tree-rest">{tree.loading.has(row.key) ? "loading…" : "load"}</span>
-        ) : null}
+        {row.isHiddenRest ? <span class="tree-rest">{tree.isLoading ? "loading…" : "load"}</span> : null}
       </span>
     ),
     text: (row) => "  ".repeat(row.level - 1) + nameOf(row),

@@ -4,7 +4,6 @@ import { useEffect } from "preact/hooks";
 import { FrameMenu } from "../components/frame_menu";
 import { isTyping } from "../components/shell/shortcuts";
 import { Timeline } from "../components/timeline/timeline";
-import { graphQuery } from "../components/view_queries";
 import { navigate, view } from "../url/store";
 import { ExploreToolbar } from "./explore_toolbar";
 import { VIEW_TITLES, viewsWith } from "./explore_views";
@@ -39,7 +38,7 @@ export function ExplorePage() {
     <main class="explore-page">
       <h1 class="visually-hidden">Explore</h1>
       <Timeline />
-      <ExploreToolbar graph={graphQuery.state.value.value} />
+      <ExploreToolbar />
       <div class="explore-views">
         {views.map((name, index) => {
           const pane = index === 0 ? 0 : 1;

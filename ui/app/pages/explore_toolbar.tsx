@@ -4,7 +4,6 @@ import { Choice } from "../components/choice";
 import { LabelInput } from "../components/label_input";
 import { SearchField } from "../components/search_field";
 import { TransformChips } from "../components/transform_chips";
-import type { Graph } from "../graph/graph";
 import { navigate, view } from "../url/store";
 import type { FrameGrouping, ViewName, ViewState } from "../url/view_state";
 import { VIEW_TITLES } from "./explore_views";
@@ -26,7 +25,7 @@ function viewBeside(name: ViewName): ViewName {
   return name === "table" ? "flame" : "table";
 }
 
-export function ExploreToolbar({ graph }: { readonly graph: Graph | undefined }) {
+export function ExploreToolbar() {
   const { views } = view.value;
   const [first, second] = views;
   const isSplit = second !== undefined;
@@ -64,10 +63,10 @@ export function ExploreToolbar({ graph }: { readonly graph: Graph | undefined })
         </button>
       ) : null}
       {drawsGraph ? <ColorSelect /> : null}
-      <SearchField graph={usesGraph ? graph : undefined} />
       <SelectionChips />
       <TransformChips />
       <span class="table-bar-space" />
+      <SearchField />
       <ExportMenu />
       {isSplit ? null : <ViewRequests name={first} />}
     </div>
