@@ -5,6 +5,7 @@ import { copyText } from "../components/clipboard";
 import { isStoreEmpty, newestRange, profileStats, storedTimes, wholeRange } from "../components/stored_data";
 import { formatAge, formatTime } from "../theme/format";
 import { now, refresh } from "../url/clock";
+import { timeRangeOf } from "../url/query_of";
 import { navigate, replaceView, view } from "../url/store";
 import { type StartCommand, startCommands } from "./start_commands";
 import "./start.css";
@@ -139,11 +140,13 @@ export function OtherTime() {
   const newest = times === undefined ? undefined : newestRange(times, currentTime);
   const whole = times === undefined ? undefined : wholeRange(times, currentTime);
   const { timeZone } = view.value;
+  const { start, end } = timeRangeOf(view.value);
+  const isInRange = times?.newest !== undefined && times.newest >= start && times.newest <= end;
   return (
     <div class="other-time">
-      <h2>No profiles in this range</h2>
-      {times?.newest === undefined ? (
-        <p>No profile matches the selector, the profile type and the range.</p>
+      <h2>{isInRange ? "No matching profiles" : "No profiles in this range"}</h2>
+      {times?.newest === undefined || isInRange ? (
+        <p>No profile of this range matches the selector and the profile type.</p>
       ) : (
         <p>
           The newest profile is of {formatTime(times.newest, timeZone)},{" "}
@@ -152,12 +155,12 @@ export function OtherTime() {
         </p>
       )}
       <div class="other-time-buttons">
-        {newest !== undefined && (
+        {newest !== undefined && !isInRange && (
           <button type="button" class="button is-primary" onClick={() => navigate(newest)}>
             Go to the newest data
           </button>
         )}
-        {whole !== undefined && (
+        {whole !== undefined && !isInRange && (
           <button type="button" class="button" onClick={() => navigate(whole)}>
             Show all data
           </button>

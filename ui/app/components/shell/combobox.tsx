@@ -28,9 +28,14 @@ interface ComboboxProps {
 const SUGGEST_DELAY_MS = 60;
 const NO_SUGGESTIONS: SuggestionList = { items: [], more: false };
 
+/** List of the field, and whether it is that of the current text. */
+interface LoadedList extends SuggestionList {
+  readonly isLoaded: boolean;
+}
+
 /** Loads suggestions for the current text while the list is open. */
 function useSuggestions(isOpen: boolean, value: string, suggest: ComboboxProps["suggest"]) {
-  const [list, setList] = useState(NO_SUGGESTIONS);
+  const [list, setList] = useState<LoadedList>({ ...NO_SUGGESTIONS, isLoaded: false });
   const latest = useRef(suggest);
   latest.current = suggest;
   useEffect(() => {
@@ -39,10 +44,10 @@ function useSuggestions(isOpen: boolean, value: string, suggest: ComboboxProps["
     const timer = setTimeout(async () => {
       try {
         const loaded = await latest.current(value, controller.signal);
-        if (!controller.signal.aborted) setList(loaded);
+        if (!controller.signal.aborted) setList({ ...loaded, isLoaded: true });
       } catch {
         // Suggestions are an aid. The field accepts any text without them.
-        if (!controller.signal.aborted) setList(NO_SUGGESTIONS);
+        if (!controller.signal.aborted) setList({ ...NO_SUGGESTIONS, isLoaded: false });
       }
     }, SUGGEST_DELAY_MS);
     return () => {
@@ -90,7 +95,7 @@ export function Combobox({
     event.preventDefault();
     event.stopPropagation();
   };
-  const isListShown = isOpen && list.items.length > 0;
+  const isListShown = isOpen && (list.items.length > 0 || list.isLoaded);
   return (
     <span class="combobox">
       <input
@@ -102,7 +107,9 @@ export function Combobox({
         aria-expanded={isListShown}
         aria-controls={`${id}-list`}
         aria-autocomplete="list"
-        aria-activedescendant={isListShown && active >= 0 ? `${id}-${active}` : undefined}
+        aria-activedescendant={
+          isListShown && active >= 0 && active < list.items.length ? `${id}-${active}` : undefined
+        }
         autocomplete="off"
         spellcheck={false}
         placeholder={placeholder}
@@ -153,6 +160,7 @@ function OptionList({ id, label, list, active, choose }: OptionListProps) {
           {item.count !== undefined && <span class="option-count">{formatValue(item.count, "count")}</span>}
         </div>
       ))}
+      {list.items.length === 0 && <div class="option-more">None in this range and selection.</div>}
       {list.more && <div class="option-more">More match; type on.</div>}
     </div>
   );

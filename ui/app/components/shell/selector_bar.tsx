@@ -52,23 +52,22 @@ export function SelectorBar() {
   const isText = isTextMode.value || matchers === undefined || error !== undefined;
   return (
     <search class="selector-bar" aria-label="Selector">
+      {isText ? (
+        <SelectorText key={selector} selector={selector} error={error} />
+      ) : (
+        <SelectorChips matchers={matchers} />
+      )}
       <button
         type="button"
-        class="button is-plain"
-        aria-pressed={isText}
+        class="button is-plain selector-mode"
         title={isText ? "Edit the selector as chips" : "Edit the selector as text"}
         disabled={matchers === undefined || error !== undefined}
         onClick={() => {
           isTextMode.value = !isTextMode.value;
         }}
       >
-        {"{ }"}
+        {isText ? "As chips" : "As text"}
       </button>
-      {isText ? (
-        <SelectorText key={selector} selector={selector} error={error} />
-      ) : (
-        <SelectorChips matchers={matchers} />
-      )}
     </search>
   );
 }
