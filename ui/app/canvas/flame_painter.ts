@@ -134,7 +134,8 @@ export class FlamePainter {
 function styleOfBox(scene: FlameScene, box: number): number {
   const { boxes, graph, matches, slots } = scene;
   const kind = boxes.kind[box];
-  if (kind === BoxKind.merged) return SLOT_COUNT + 1;
+  // A narrow box looks like the heaviest of its frames, a wide one like none.
+  if (kind === BoxKind.merged && (boxes.width[box] as number) >= MIN_DECORATED_WIDTH) return SLOT_COUNT + 1;
   if (kind === BoxKind.hidden) return SLOT_COUNT + 2;
   const node = boxes.node[box] as number;
   const name = graph.name[node] as number;
@@ -232,8 +233,8 @@ function nodeLabel(graph: Graph, node: number, width: number, labels: LabelCache
 
 function fitText(text: string, width: number, labels: LabelCache): string {
   if (labels.measureWidth(text) <= width) return text;
-  const short = text.split(" ")[0] as string;
-  return labels.measureWidth(short) <= width ? short : "";
+  const short = text.slice(0, text.lastIndexOf(" "));
+  return short !== "" && labels.measureWidth(short) <= width ? short : "";
 }
 
 /** Paints rings on a canvas above the boxes, so that hovering does not draw the graph. */

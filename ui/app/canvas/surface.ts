@@ -16,6 +16,8 @@ export function beginDrawing(canvas: HTMLCanvasElement, size: SurfaceSize): Canv
   const height = Math.min(MAX_DEVICE_PIXELS, Math.max(1, Math.round(size.height * size.pixelRatio)));
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
+  canvas.style.width = `${size.width}px`;
+  canvas.style.height = `${size.height}px`;
   const context = canvas.getContext("2d");
   if (context === null) return null;
   context.setTransform(1, 0, 0, 1, 0, 0);

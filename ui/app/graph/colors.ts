@@ -7,7 +7,7 @@ import { type RgbColor, rgbFromOklch } from "./oklch";
 export type ColorScheme = "package" | "binary" | "share";
 
 /** Hues of application code, and strengths of each hue. */
-const HUE_COUNT = 24;
+const HUE_COUNT = 36;
 const STRENGTH_COUNT = 2;
 const HASHED_SLOTS = HUE_COUNT * STRENGTH_COUNT;
 const KERNEL_SLOT = HASHED_SLOTS;

@@ -51,6 +51,17 @@ describe("labelForms", () => {
     ]);
   });
 
+  it("parameters_go_after_template_arguments", () => {
+    expect(labelForms("db::Impl::Get(db::Options<int> const&, std::function<void (int)>) const").slice(1)).toEqual([
+      "db::Impl::Get(db::Options const&, std::function) const",
+      "db::Impl::Get",
+      "Impl::Get",
+      "Get",
+    ]);
+    expect(labelForms("main.(*T)").at(-1)).toBe("(*T)");
+    expect(labelForms("a::(anonymous namespace)").at(-1)).toBe("(anonymous namespace)");
+  });
+
   it("hash_within_a_name_remains", () => {
     expect(removeRustHash("a::hashed::b")).toBe("a::hashed::b");
     expect(removeRustHash("a::h0123456789abcdef0::b")).toBe("a::h0123456789abcdef0::b");

@@ -120,6 +120,21 @@ function implementingType(inside: string): string {
   return removeTypeArguments(inside.slice(0, end));
 }
 
+const PARAMETERS_END = /\)( const)?( (noexcept|volatile|&&?))*$/;
+
+/** Removes the parameters at the end of a C++ name. `(*T).Method` and `(anonymous namespace)` are no parameters. */
+export function removeParameters(name: string): string {
+  if (!PARAMETERS_END.test(name)) return name;
+  let level = 0;
+  for (let index = name.lastIndexOf(")"); index > 0; index--) {
+    if (name[index] === ")") level++;
+    else if (name[index] === "(" && --level === 0) {
+      return /[\p{L}\p{N}_$>=~+\-*/]$/u.test(name.slice(0, index)) ? name.slice(0, index) : name;
+    }
+  }
+  return name;
+}
+
 /** Lists shorter and shorter forms of a name, all ending as it ends. The first is the name itself. */
 export function labelForms(name: string): string[] {
   const shown = showName(name.length > MAX_LABEL_CHARACTERS ? name.slice(-MAX_LABEL_CHARACTERS) : name);
@@ -129,7 +144,9 @@ export function labelForms(name: string): string[] {
   };
   const plain = removeRustHash(shown);
   add(plain);
-  const short = removeTypeArguments(plain);
+  const generic = removeTypeArguments(plain);
+  add(generic);
+  const short = removeParameters(generic);
   add(short);
   for (const start of partStarts(short)) add(short.slice(start));
   return forms;

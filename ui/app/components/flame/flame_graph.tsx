@@ -85,7 +85,6 @@ interface FlameSurfaceProps {
 function FlameSurface({ flame, name }: FlameSurfaceProps) {
   const { scroller, spacer, base, marks, viewRef, contextRef } = flame;
   return (
-    // biome-ignore lint/a11y/noStaticElementInteractions: the role makes it interactive
     <div
       class="flame-scroller"
       ref={scroller}

@@ -130,9 +130,9 @@ export class FlameView {
 
   setSize(width: number, height: number): void {
     if (width === this.viewSize.width && height === this.viewSize.height) return;
-    const isFirst = this.viewSize.height === 0;
+    const before = this.viewSize.height;
     this.viewSize = { width, height };
-    this.updateContentHeight(isFirst);
+    this.updateContentHeight(before === 0, before);
     // A resized canvas is empty until it is drawn, so this does not wait.
     this.draw();
   }
@@ -302,14 +302,14 @@ export class FlameView {
   }
 
   /** A graph that grows upward keeps its distance to the bottom, where its root is. */
-  private updateContentHeight(isReset: boolean): void {
+  private updateContentHeight(isReset: boolean, heightBefore = this.viewSize.height): void {
     const { spacer, scroller } = this.elements;
     const { contentHeight, viewHeight, direction } = this.geometry();
-    const before = Number.parseFloat(spacer.style.height) || viewHeight;
-    const fromBottom = before - this.scrollTop;
+    const contentBefore = Number.parseFloat(spacer.style.height) || heightBefore;
+    const belowView = Math.max(0, contentBefore - this.scrollTop - heightBefore);
     spacer.style.height = `${contentHeight}px`;
     if (direction === "icicle") this.applyScroll(isReset ? 0 : scroller.scrollTop);
-    else this.applyScroll(isReset ? contentHeight : contentHeight - fromBottom);
+    else this.applyScroll(isReset ? contentHeight : contentHeight - viewHeight - belowView);
   }
 
   private draw(): void {
