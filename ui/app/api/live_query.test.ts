@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { refresh } from "../url/clock";
+import { currentTenant, setCurrentTenant } from "../url/tenant";
 import { ApiError } from "./errors";
 import { liveQuery } from "./live_query";
 
@@ -90,6 +91,19 @@ test("cancel ends loading and its retries", async () => {
   expect(run).toHaveBeenCalledTimes(1);
   query.reload();
   expect(query.state.value.kind).toBe("loading");
+  query.dispose();
+});
+
+test("value of another tenant is not kept", async () => {
+  const query = liveQuery(
+    () => ({}),
+    async () => currentTenant.peek(),
+  );
+  setCurrentTenant("a");
+  expect(query.state.value.value).toBeUndefined();
+  await settle();
+  expect(query.state.value.value).toBe("a");
+  setCurrentTenant("");
   query.dispose();
 });
 

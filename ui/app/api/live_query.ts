@@ -1,6 +1,7 @@
 // Query that follows signals: a newer request aborts the older one, here and on the server.
 import { effect, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import { refreshes } from "../url/clock";
+import { currentTenant } from "../url/tenant";
 import { token } from "./credentials";
 import { type ApiError, toApiError } from "./errors";
 import { recoveries } from "./server_state";
@@ -40,6 +41,7 @@ export function liveQuery<Request, T>(
   const reloads = signal(0);
   let running: AbortController | undefined;
   let requestKey: string | undefined;
+  let tenant = currentTenant.peek();
   const start = (current: Request | undefined) => {
     running?.abort();
     running = undefined;
@@ -53,9 +55,11 @@ export function liveQuery<Request, T>(
   };
   const stopRequests = effect(() => {
     const current = request();
-    const key = `${reloads.value} ${refreshes.value} ${JSON.stringify(current)}`;
+    const key = `${reloads.value} ${refreshes.value} ${currentTenant.value} ${JSON.stringify(current)}`;
     if (key === requestKey) return;
     requestKey = key;
+    if (tenant !== currentTenant.peek()) state.value = { kind: "idle", startedAt: 0 };
+    tenant = currentTenant.peek();
     untracked(() => start(current));
   });
   const reload = () => {
@@ -78,6 +82,11 @@ export function liveQuery<Request, T>(
   };
 }
 
+// A proxy before a dead server responds with any status from 500.
+function mayHaveRecovered(error: ApiError): boolean {
+  return error.isUnreachable() || error.status === 401 || error.status >= 500;
+}
+
 // A query that failed for lack of a server or a token runs when these return.
 function reloadAfterRecovery<T>(state: ReadonlySignal<QueryState<T>>, reload: () => void): () => void {
   let isFirst = true;
@@ -85,7 +94,7 @@ function reloadAfterRecovery<T>(state: ReadonlySignal<QueryState<T>>, reload: ()
     recoveries.value;
     token.value;
     const { kind, error } = state.peek();
-    if (!isFirst && kind === "failed" && (error?.isUnreachable() || error?.status === 401)) reload();
+    if (!isFirst && kind === "failed" && error !== undefined && mayHaveRecovered(error)) reload();
     isFirst = false;
   });
 }

@@ -3,6 +3,7 @@ import { batch, type ReadonlySignal, signal } from "@preact/signals";
 import { advanceStaleClock } from "./clock";
 import { notify } from "./notices";
 import { decodeLocation } from "./pyroscope_links";
+import { setCurrentTenant } from "./tenant";
 import { encodeView } from "./view_codec";
 import type { ViewState } from "./view_state";
 
@@ -19,6 +20,7 @@ const ADDRESS_DELAY_MS = 300;
 
 const first = decodeLocation(location);
 const currentView = signal<ViewState>(first.state);
+setCurrentTenant(first.state.tenant);
 let entry: HistoryEntry = readEntry(history.state);
 let pendingAddress: ReturnType<typeof setTimeout> | undefined;
 
@@ -52,7 +54,7 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
   if (!replaces) flushAddress();
   batch(() => {
     if (QUERY_FIELDS.some((field) => field in change)) advanceStaleClock();
-    currentView.value = next;
+    setView(next);
   });
   if (replaces) scheduleAddress();
   else {
@@ -61,9 +63,16 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
   }
 }
 
+function setView(next: ViewState): void {
+  batch(() => {
+    setCurrentTenant(next.tenant);
+    currentView.value = next;
+  });
+}
+
 /** Changes the view without a step in the history. For values that the page fills in by itself. */
 export function replaceView(change: Partial<ViewState>): void {
-  currentView.value = { ...currentView.peek(), ...change };
+  setView({ ...currentView.peek(), ...change });
   clearTimeout(pendingAddress);
   pendingAddress = undefined;
   history.replaceState(entry, "", `./${encodeView(currentView.peek())}`);
@@ -99,7 +108,7 @@ function openLocation(): void {
   clearTimeout(pendingAddress);
   pendingAddress = undefined;
   entry = readEntry(history.state);
-  currentView.value = decodeLocation(location).state;
+  setView(decodeLocation(location).state);
 }
 
 /** Begins to follow the browser's history, and writes the address of the first view in its usual form. */

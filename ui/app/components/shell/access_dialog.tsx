@@ -73,6 +73,7 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
           class="field"
           type="text"
           value={tenantText}
+          autofocus
           autocomplete="off"
           spellcheck={false}
           onInput={(event) => setTenantText(event.currentTarget.value)}

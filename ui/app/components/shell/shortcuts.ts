@@ -10,6 +10,14 @@ export function isTyping(event: KeyboardEvent): boolean {
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }
 
+/** Focuses the search field of the page. Returns whether there is one. */
+function focusSearch(): boolean {
+  const field = document.querySelector<HTMLInputElement>("[data-search-field]");
+  field?.focus();
+  field?.select();
+  return field !== null;
+}
+
 function runShortcut(event: KeyboardEvent): boolean {
   const isPlain = !event.ctrlKey && !event.metaKey && !event.altKey;
   if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.altKey) {
@@ -21,6 +29,7 @@ function runShortcut(event: KeyboardEvent): boolean {
   else if (event.key === "g") paletteMode.value = "pages";
   else if (event.key === "[") shiftRange(-1);
   else if (event.key === "]") shiftRange(1);
+  else if (event.key === "/") return focusSearch();
   else return false;
   return true;
 }
