@@ -1,8 +1,16 @@
 // Drawing of sparklines.
 
 export interface SparklineColors {
+  readonly theme: "light" | "dark";
   readonly line: string;
   readonly area: string;
+}
+
+export interface SparklineSize {
+  /** In CSS pixels. */
+  readonly width: number;
+  readonly height: number;
+  readonly pixelRatio: number;
 }
 
 /** Draws values from left to right over the whole canvas. NaN leaves a gap. The scale begins at zero. */
@@ -10,14 +18,15 @@ export function drawSparkline(
   canvas: HTMLCanvasElement,
   values: Float64Array,
   colors: SparklineColors,
-  pixelRatio: number,
+  size: SparklineSize,
 ): void {
-  const width = Math.round(canvas.clientWidth * pixelRatio);
-  const height = Math.round(canvas.clientHeight * pixelRatio);
+  const { pixelRatio } = size;
+  const width = Math.round(size.width * pixelRatio);
+  const height = Math.round(size.height * pixelRatio);
   if (canvas.width !== width) canvas.width = width;
   if (canvas.height !== height) canvas.height = height;
   const context = canvas.getContext("2d");
-  if (context === null || width === 0) return;
+  if (context === null) return;
   context.clearRect(0, 0, width, height);
   let top = 0;
   for (const value of values) if (value > top) top = value;

@@ -45,6 +45,11 @@ export function rowWindow(scrollTop: number, geometry: ListGeometry): RowWindow 
   return { first, end, offset: scrollTop + first * rowHeight - top };
 }
 
+/** Returns the maximum number of rows in a window. */
+export function maxDrawnRows({ rowHeight, viewport }: ListGeometry): number {
+  return Math.ceil(viewport / rowHeight) + 1 + 2 * OVERSCAN_ROWS;
+}
+
 /** Returns the scroll position that shows a row completely, nearest to the current one. */
 export function scrollTopFor(row: number, scrollTop: number, geometry: ListGeometry): number {
   const { rowHeight, viewport } = geometry;

@@ -1,9 +1,15 @@
 // Sparkline on a canvas.
 
+import { computed } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
-import { drawSparkline } from "../canvas/sparkline";
+import { drawSparkline, type SparklineColors } from "../canvas/sparkline";
 import { isDark } from "../theme/theme";
+import "./chart_colors.css";
 import "./sparkline.css";
+
+/** Size in CSS pixels. It is fixed, so that drawing needs no measurement of the page. */
+export const SPARKLINE_WIDTH = 240;
+const SPARKLINE_HEIGHT = 20;
 
 interface SparklineProps {
   readonly points: Float64Array;
@@ -11,18 +17,21 @@ interface SparklineProps {
   readonly label: string;
 }
 
+/** Colors of the current theme. All sparklines share them. */
+const colors = computed<SparklineColors>(() => {
+  const theme = isDark.value ? "dark" : "light";
+  const style = getComputedStyle(document.documentElement);
+  const colorOf = (name: string) => style.getPropertyValue(`--color-chart-${name}`);
+  return { theme, line: colorOf("line"), area: colorOf("area") };
+});
+
 export function Sparkline({ points, label }: SparklineProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const theme = isDark.value;
+  const currentColors = colors.value;
   useLayoutEffect(() => {
-    const element = canvas.current;
-    if (element === null) return;
-    const style = getComputedStyle(element);
-    const colors = {
-      line: style.getPropertyValue("--color-chart-line"),
-      area: style.getPropertyValue("--color-chart-area"),
-    };
-    drawSparkline(element, points, colors, devicePixelRatio);
-  }, [points, theme]);
+    if (canvas.current === null) return;
+    const size = { width: SPARKLINE_WIDTH, height: SPARKLINE_HEIGHT, pixelRatio: devicePixelRatio };
+    drawSparkline(canvas.current, points, currentColors, size);
+  }, [points, currentColors]);
   return <canvas class="sparkline" ref={canvas} role="img" aria-label={label} />;
 }

@@ -5,6 +5,7 @@ import { heaviestPath } from "../graph/heaviest_node";
 import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { navigate, view } from "../url/store";
+import { pageSelection } from "./flame/selection";
 import { openFrameMenu } from "./frame_menu";
 import {
   FUNCTIONS_PER_PAGE,
@@ -43,7 +44,7 @@ export function TableView({ onPick }: TableViewProps) {
 function selectFunction(name: string) {
   const graph = graphQuery.state.peek().value;
   const path = graph === undefined ? undefined : heaviestPath(graph, name);
-  navigate({ selectedPath: path ?? [name] });
+  pageSelection.select(path ?? [name]);
 }
 
 interface TableProps {

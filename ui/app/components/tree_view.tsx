@@ -6,8 +6,9 @@ import { showName } from "../graph/names";
 import { nameOfNode } from "../graph/path";
 import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
-import { navigate, view } from "../url/store";
+import { view } from "../url/store";
 import { expansionOf } from "./flame/expansion";
+import { pageSelection } from "./flame/selection";
 import { useHiddenCallees } from "./flame/use_flame";
 import { openFrameMenu } from "./frame_menu";
 import { hoveredName } from "./linked_hover";
@@ -31,7 +32,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
 
   const open = (row: TreeRow) => {
     if (row.isHiddenRest) tree.loadRest(row.node);
-    else navigate({ selectedPath: pathOfKey(row.key) });
+    else pageSelection.select(pathOfKey(row.key));
   };
   return (
     <VirtualTable

@@ -7,7 +7,14 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { copyText } from "./clipboard";
 import { ColumnPicker } from "./column_picker";
-import { type ListGeometry, rowOfKey, rowWindow, scrollHeightOf, scrollTopFor } from "./row_window";
+import {
+  type ListGeometry,
+  maxDrawnRows,
+  rowOfKey,
+  rowWindow,
+  scrollHeightOf,
+  scrollTopFor,
+} from "./row_window";
 import { toTsv } from "./tsv";
 import "./tools.css";
 import "./virtual_list.css";
@@ -85,6 +92,8 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
   const columns = props.columns.filter((column) => column.isFixed === true || !hidden.value.has(column.key));
   const geometry: ListGeometry = { rowCount: props.rowCount, rowHeight: ROW_HEIGHT, viewport };
   const window = rowWindow(scrollTop, geometry);
+  // Rows that leave the window are drawn anew as those that enter it, so that scrolling creates no elements.
+  const poolSize = maxDrawnRows(geometry);
 
   useViewport(scroller, setViewport);
   useEffect(() => props.onRange?.(window.first, window.end), [window.first, window.end, props.onRange]);
@@ -133,20 +142,22 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
         onKeyDown={onKeyDown}
         onMouseLeave={() => props.onHover?.(undefined)}
       >
-        <TableHeader {...props} columns={columns} />
-        <div class="virtual-rows" role="rowgroup" style={{ height: `${scrollHeightOf(geometry)}px` }}>
-          {visibleRows(window.first, window.end).map((index) => (
-            <TableRow
-              {...props}
-              columns={columns}
-              key={index}
-              id={`${id}-${index}`}
-              index={index}
-              top={window.offset + (index - window.first) * ROW_HEIGHT}
-              isActive={index === current}
-              activate={activate}
-            />
-          ))}
+        <div class="virtual-content">
+          <TableHeader {...props} columns={columns} />
+          <div class="virtual-rows" role="rowgroup" style={{ height: `${scrollHeightOf(geometry)}px` }}>
+            {visibleRows(window.first, window.end).map((index) => (
+              <TableRow
+                {...props}
+                columns={columns}
+                key={index % poolSize}
+                id={`${id}-${index}`}
+                index={index}
+                top={window.offset + (index - window.first) * ROW_HEIGHT}
+                isActive={index === current}
+                activate={activate}
+              />
+            ))}
+          </div>
         </div>
       </div>
     </div>

@@ -20,11 +20,6 @@ function onKeyDown(event: KeyboardEvent) {
   if (name !== undefined) {
     navigate({ views: viewsWith(view.peek().views, focusedPane, name) });
     event.preventDefault();
-  } else if (event.key === "/") {
-    const field = document.querySelector<HTMLElement>("[data-search-field]");
-    if (field === null) return;
-    field.focus();
-    event.preventDefault();
   }
 }
 

@@ -1,6 +1,6 @@
 // Columns of the fleet.
 
-import { Sparkline } from "../components/sparkline";
+import { SPARKLINE_WIDTH, Sparkline } from "../components/sparkline";
 import type { TableColumn } from "../components/virtual_list";
 import { costChange, formatCost, isGauge, parseProfileType } from "../theme/cost";
 import { formatExact, formatPercent, formatTime } from "../theme/format";
@@ -52,7 +52,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "trend",
       title: "Trend",
-      width: "minmax(140px, 1.4fr)",
+      width: `${SPARKLINE_WIDTH}px`,
       cell: (row) => <Sparkline points={row.points} label={`Trend of ${row.name}`} />,
       text: (row) => [...row.points].map((point) => (Number.isNaN(point) ? "" : String(point))).join(" "),
     },

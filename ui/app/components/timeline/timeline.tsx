@@ -15,7 +15,7 @@ import { type ChartMode, pointText, summaryText } from "./chart_model";
 import { seriesColor } from "./chart_options";
 import { MAX_TIMELINE_GROUPS, seriesRequest, type TimelineQuery, type TimelineSeries } from "./series_data";
 import { type TimelineResult, timelineQuery } from "./timeline_query";
-import "./chart_colors.css";
+import "../chart_colors.css";
 import "./timeline.css";
 
 export function Timeline() {
