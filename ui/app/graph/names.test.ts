@@ -52,7 +52,9 @@ describe("labelForms", () => {
   });
 
   it("parameters_go_after_template_arguments", () => {
-    expect(labelForms("db::Impl::Get(db::Options<int> const&, std::function<void (int)>) const").slice(1)).toEqual([
+    expect(
+      labelForms("db::Impl::Get(db::Options<int> const&, std::function<void (int)>) const").slice(1),
+    ).toEqual([
       "db::Impl::Get(db::Options const&, std::function) const",
       "db::Impl::Get",
       "Impl::Get",

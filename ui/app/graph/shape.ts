@@ -23,30 +23,24 @@ export function shapeOfPreorder(callees: Uint32Array): TreeShape {
   const parent = new Int32Array(nodeCount);
   const depth = new Uint16Array(nodeCount);
   const end = new Uint32Array(nodeCount);
-  const remaining = callees.slice();
-  let current = -1;
-  for (let node = 0; node < nodeCount; node++) {
-    while (current >= 0 && remaining[current] === 0) {
-      end[current] = node;
-      current = parent[current] as number;
+  // From the last node on: the end of a node is that of its last callee, and the callees follow one another.
+  for (let node = nodeCount - 1; node >= 0; node--) {
+    let next = node + 1;
+    for (let count = callees[node] as number; count > 0; count--) {
+      if (next >= nodeCount) throw new GraphFormatError(`node ${node} lacks ${count} of its callees`);
+      parent[next] = node;
+      next = end[next] as number;
     }
-    parent[node] = current;
-    if (current >= 0) {
-      const level = (depth[current] as number) + 1;
-      if (level > MAX_DEPTH) throw new GraphFormatError(`tree is deeper than ${MAX_DEPTH} frames`);
-      depth[node] = level;
-      remaining[current] = (remaining[current] as number) - 1;
-    } else if (node > 0) {
-      throw new GraphFormatError(`${nodeCount - node} nodes follow the end of the tree`);
-    }
-    current = node;
+    end[node] = next;
   }
-  while (current >= 0) {
-    if (remaining[current] !== 0) {
-      throw new GraphFormatError(`node ${current} lacks ${remaining[current]} of its callees`);
-    }
-    end[current] = nodeCount;
-    current = parent[current] as number;
+  if (nodeCount > 0 && end[0] !== nodeCount) {
+    throw new GraphFormatError(`${nodeCount - (end[0] as number)} nodes follow the end of the tree`);
+  }
+  if (nodeCount > 0) parent[0] = -1;
+  for (let node = 1; node < nodeCount; node++) {
+    const level = (depth[parent[node] as number] as number) + 1;
+    if (level > MAX_DEPTH) throw new GraphFormatError(`tree is deeper than ${MAX_DEPTH} frames`);
+    depth[node] = level;
   }
   return { parent, depth, end };
 }

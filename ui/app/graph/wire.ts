@@ -87,22 +87,30 @@ export class FieldReader {
   }
 }
 
-/** Counts the varints of packed spans: the bytes that end one. Checks that each span ends with such a byte. */
+/** Counts the varints of packed spans: the bytes that end one. */
 export function countVarints(bytes: Uint8Array, spans: readonly ByteSpan[]): number {
   let count = 0;
-  for (const span of spans) {
-    for (let position = span.from; position < span.to; position++) {
-      count += 1 - ((bytes[position] as number) >>> 7);
-    }
-    if (span.to > span.from && (bytes[span.to - 1] as number) >= 0x80) {
-      throw new GraphFormatError("last varint of a column is not terminated");
-    }
+  for (const { from, to } of spans) {
+    for (let position = from; position < to; position++) count += 1 - ((bytes[position] as number) >>> 7);
   }
   return count;
 }
 
-function requireCount(bytes: Uint8Array, spans: readonly ByteSpan[], count: number, column: string): void {
-  const found = countVarints(bytes, spans);
+/** Checks before anything is allocated that the spans have bytes enough for a number of varints. */
+function requireBytes(spans: readonly ByteSpan[], count: number, column: string): void {
+  let length = 0;
+  for (const { from, to } of spans) length += to - from;
+  if (length < count) throw new GraphFormatError(`column ${column} has ${length} bytes for ${count} entries`);
+}
+
+/** Checks that the last varint of a span ends within it, so that loops over varints need no further check. */
+function requireTerminated(bytes: Uint8Array, span: ByteSpan, column: string): void {
+  if (span.to > span.from && (bytes[span.to - 1] as number) >= 0x80) {
+    throw new GraphFormatError(`last varint of column ${column} is not terminated`);
+  }
+}
+
+function requireCount(found: number, count: number, column: string): void {
   if (found !== count) {
     throw new GraphFormatError(`column ${column} has ${found} entries instead of ${count}`);
   }
@@ -115,31 +123,51 @@ export function readUint32Column(
   count: number,
   column: string,
 ): Uint32Array {
-  requireCount(bytes, spans, count, column);
+  requireBytes(spans, count, column);
+  // Writes beyond the end of a typed array have no effect, so the count is checked once, at the end.
   const values = new Uint32Array(count);
   let index = 0;
   for (const span of spans) {
+    requireTerminated(bytes, span, column);
+    const { to } = span;
     let position = span.from;
-    while (position < span.to) {
+    while (position < to) {
       let byte = bytes[position++] as number;
-      if (byte < 0x80) {
-        values[index++] = byte;
-        continue;
-      }
       let value = byte & 0x7f;
-      let scale = 128;
-      do {
+      if (byte >= 0x80) {
         byte = bytes[position++] as number;
-        value += (byte & 0x7f) * scale;
-        scale *= 128;
-      } while (byte >= 0x80 && scale <= LOW_BITS);
-      if (byte >= 0x80 || value > 0xffff_ffff) {
-        throw new GraphFormatError(`entry ${index} of column ${column} is longer than 32 bits`);
+        value |= (byte & 0x7f) << 7;
+        if (byte >= 0x80) {
+          byte = bytes[position++] as number;
+          value |= (byte & 0x7f) << 14;
+        }
+      }
+      if (byte >= 0x80) {
+        position -= 3;
+        value = readLongUint32(bytes, position, column);
+        while ((bytes[position++] as number) >= 0x80);
       }
       values[index++] = value;
     }
   }
+  requireCount(index, count, column);
   return values;
+}
+
+function readLongUint32(bytes: Uint8Array, from: number, column: string): number {
+  let value = 0;
+  let scale = 1;
+  for (let position = from; ; position++) {
+    const byte = bytes[position] as number;
+    value += (byte & 0x7f) * scale;
+    if (byte < 0x80) break;
+    scale *= 128;
+    if (scale > LOW_BITS * 128) break;
+  }
+  if (value > 0xffff_ffff || scale > LOW_BITS) {
+    throw new GraphFormatError(`an entry of column ${column} is longer than 32 bits`);
+  }
+  return value;
 }
 
 /** Column of sint64 as floating-point numbers. */
@@ -156,19 +184,28 @@ export function readSignedColumn(
   count: number,
   column: string,
 ): SignedColumn {
-  requireCount(bytes, spans, count, column);
+  requireBytes(spans, count, column);
   const values = new Float64Array(count);
   let magnitude = 0;
   let index = 0;
   for (const span of spans) {
+    requireTerminated(bytes, span, column);
+    const { to } = span;
     let position = span.from;
-    while (position < span.to) {
-      const byte = bytes[position++] as number;
-      let value: number;
-      if (byte < 0x80) {
-        value = (byte >>> 1) ^ -(byte & 1);
-      } else {
-        const start = position - 1;
+    while (position < to) {
+      let byte = bytes[position++] as number;
+      let bits = byte & 0x7f;
+      if (byte >= 0x80) {
+        byte = bytes[position++] as number;
+        bits |= (byte & 0x7f) << 7;
+        if (byte >= 0x80) {
+          byte = bytes[position++] as number;
+          bits |= (byte & 0x7f) << 14;
+        }
+      }
+      let value = (bits >>> 1) ^ -(bits & 1);
+      if (byte >= 0x80) {
+        const start = position - 3;
         while ((bytes[position++] as number) >= 0x80);
         value = readZigzag(bytes, start, position, column);
       }
@@ -176,6 +213,7 @@ export function readSignedColumn(
       magnitude += value < 0 ? -value : value;
     }
   }
+  requireCount(index, count, column);
   return { values, magnitude };
 }
 
