@@ -116,7 +116,8 @@ function rubyCommand({ url, tenant }: PushTarget): string {
     "Pyroscope.configure do |config|",
     '  config.application_name = "shop"',
     `  config.server_address = ${stringLiteral(url)}`,
-    tenant !== "" && `  config.tenant_id = ${stringLiteral(tenant)}`,
+    // Ruby evaluates `#{}` within quotes.
+    tenant !== "" && `  config.tenant_id = ${stringLiteral(tenant).replaceAll("#", "\\#")}`,
     "end",
   );
 }
