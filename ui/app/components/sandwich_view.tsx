@@ -5,6 +5,7 @@ import type { Tree } from "../api/types";
 import { graphFromTree, type JsonTree, type TreeOrigin } from "../graph/from_tree";
 import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
+import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
 import { FlameGraph } from "./flame/flame_graph";
 import { createLocalSelection } from "./flame/selection";
@@ -16,11 +17,7 @@ import "./sandwich_view.css";
 export function SandwichView() {
   if (view.value.sandwichFunction === "") return <FunctionPicker />;
   return (
-    <QueryPanel
-      query={sandwichQuery}
-      label="Sandwich"
-      estimate={sandwichQuery.state.value.value?.request.query}
-    >
+    <QueryPanel query={sandwichQuery} label="Sandwich" estimate={queryOf(view.value)}>
       {(result: SandwichResult) => <SandwichBody result={result} />}
     </QueryPanel>
   );

@@ -4,6 +4,7 @@ import { useCallback } from "preact/hooks";
 import { heaviestPath } from "../graph/heaviest_node";
 import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
+import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
 import { pageSelection } from "./flame/selection";
 import { openFrameMenu } from "./frame_menu";
@@ -30,11 +31,7 @@ export interface TableViewProps {
 
 export function TableView({ onPick }: TableViewProps) {
   return (
-    <QueryPanel
-      query={functionQuery}
-      label="Table of functions"
-      estimate={functionQuery.state.value.value?.request.query}
-    >
+    <QueryPanel query={functionQuery} label="Table of functions" estimate={queryOf(view.value)}>
       {(table: FunctionTable) => <TableOfFunctions table={table} onPick={onPick ?? selectFunction} />}
     </QueryPanel>
   );

@@ -6,6 +6,7 @@ import { QueryPanel } from "../components/query_panel";
 import { RequestPopover } from "../components/request_popover";
 import { VirtualTable } from "../components/virtual_list";
 import { formatCost, isGauge } from "../theme/cost";
+import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
 import { exploreOfRow } from "./explore_link";
 import { fleetColumns } from "./fleet_columns";
@@ -24,7 +25,7 @@ export function FleetPage() {
   return (
     <main class="fleet-page">
       <h1 class="visually-hidden">Fleet</h1>
-      <QueryPanel query={fleetQuery}>
+      <QueryPanel query={fleetQuery} label="Fleet" estimate={queryOf(view.value)}>
         {(data: FleetData) => (data.rows.length === 0 ? <OtherTime /> : <FleetTable data={data} />)}
       </QueryPanel>
     </main>

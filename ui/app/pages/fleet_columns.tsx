@@ -25,7 +25,7 @@ function nameColumn(data: FleetData, isByService: boolean): TableColumn<FleetRow
   return {
     key: "name",
     title: isByService ? "Service" : data.label,
-    width: "minmax(160px, 1fr)",
+    width: "minmax(120px, 1fr)",
     canSort: true,
     isFixed: true,
     cell: (row) => (
@@ -59,7 +59,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "cost",
       title: isAverage ? "Average" : "Cost",
-      width: "104px",
+      width: "100px",
       isNumber: true,
       canSort: true,
       hint: isAverage ? "Average of the profiles in the range" : "Sum of the range, divided by its duration",
@@ -76,7 +76,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "share",
       title: "Share",
-      width: "112px",
+      width: "96px",
       isNumber: true,
       hint: isAverage ? "Part of the sum of all averages" : "Part of the sum of all rows",
       cell: (row) => (row.value === undefined ? null : <ShareBar part={row.value} whole={total} />),
@@ -124,7 +124,7 @@ function typesColumn(): TableColumn<FleetRow> {
   return {
     key: "types",
     title: "Types",
-    width: "minmax(140px, 1fr)",
+    width: "minmax(100px, 1fr)",
     canSort: true,
     cell: ({ types }) => {
       const more = types.length - SHOWN_TYPES;

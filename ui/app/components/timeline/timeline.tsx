@@ -5,6 +5,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { isGauge, rateUnit } from "../../theme/cost";
 import { formatTime } from "../../theme/format";
 import { nameProfileType } from "../../theme/profile_types";
+import { queryOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
 import { Choice } from "../choice";
 import { LabelInput } from "../label_input";
@@ -21,7 +22,7 @@ import "./timeline.css";
 export function Timeline() {
   return (
     <div class="timeline">
-      <QueryPanel query={timelineQuery} label="Timeline">
+      <QueryPanel query={timelineQuery} label="Timeline" estimate={queryOf(view.value)}>
         {(result: TimelineResult) => <TimelineBody result={result} />}
       </QueryPanel>
     </div>
