@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { startCommands } from "./start_commands";
 
-const HOSTILE_TENANT = `a'b"; rm -rf / #\\`;
+const HOSTILE_TENANT = `a'b"; rm -rf / \\`;
 
 test("all commands have the address and no tenant unless there is one", () => {
   const commands = startCommands({ url: "https://host/prefix", tenant: "" });
@@ -21,4 +21,9 @@ test("tenant is quoted for shells and languages", () => {
     const isQuoted = text.includes(quotedForShell) || text.includes(JSON.stringify(HOSTILE_TENANT));
     expect(isQuoted, title).toBe(true);
   }
+});
+
+test("Ruby does not evaluate a tenant", () => {
+  const ruby = startCommands({ url: "http://h:4040", tenant: "#{exit}" }).find(({ title }) => title === "Ruby");
+  expect(ruby?.text).toContain('"\\#{exit}"');
 });

@@ -38,8 +38,9 @@ function curlCommand({ url, tenant }: PushTarget): string {
 function perfCommand({ url, tenant }: PushTarget): string {
   const header = tenant === "" ? "" : ` -H ${shellWord(`X-Scope-OrgID: ${tenant}`)}`;
   return lines(
-    "sudo perf record -a -g -F 97 -o perf.data -- sleep 10",
-    "sudo perf script -i perf.data |",
+    "sudo perf record -a -g -e cpu-clock -F 97 -o perf.data -- sleep 10",
+    // Types of profiles have no hyphen.
+    "sudo perf script -i perf.data | sed 's/cpu-clock/cpu_clock/' |",
     `  curl -sS${header} --data-binary @- ${shellWord(`${url}/ingest?name=host&format=perf_script`)}`,
   );
 }

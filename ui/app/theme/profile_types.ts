@@ -12,6 +12,7 @@ export interface ProfileTypeName {
 const SAMPLE_TITLES: Readonly<Record<string, string>> = {
   "process_cpu:cpu": "CPU time",
   "process_cpu:samples": "CPU samples",
+  "process_cpu:cpu_clock": "CPU clock",
   "wall:wall": "Wall time",
   "wall:samples": "Wall samples",
   "off_cpu:off_cpu": "Off-CPU time",

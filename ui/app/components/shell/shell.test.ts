@@ -1,0 +1,68 @@
+// Tests of texts in the header.
+import { beforeAll, expect, test, vi } from "vitest";
+
+beforeAll(() => {
+  vi.stubGlobal("location", { pathname: "/ui/", search: "", hostname: "localhost" });
+  vi.stubGlobal("document", { baseURI: "http://localhost/ui/", addEventListener: () => {} });
+  vi.stubGlobal("history", { state: null });
+  vi.stubGlobal("localStorage", { getItem: () => null, setItem: () => {} });
+  vi.stubGlobal("fetch", () => new Promise(() => {}));
+});
+
+test("error position counts characters, not code units", async () => {
+  const { splitAtCharacter } = await import("./underlined_input");
+  expect(splitAtCharacter("{😀a=b}", 3)).toEqual(["{😀", "a", "=b}"]);
+  expect(splitAtCharacter("{a", 3)).toEqual(["{a", " ", ""]);
+  expect(splitAtCharacter("{a", 99)).toEqual(["{a", " ", ""]);
+  expect(splitAtCharacter("", 0)).toEqual(["", " ", ""]);
+});
+
+test("ranges are described in words", async () => {
+  const { describeRange } = await import("./time_picker");
+  const describe = (from: string, until: string) => describeRange({ from, until, timeZone: "utc" });
+  expect(describe("now-1h", "now")).toBe("Last 1 hour");
+  expect(describe("now-30d", "now")).toBe("Last 30 days");
+  expect(describe("now-2h", "now-1h")).toBe("now-2h – now-1h");
+  const start = Date.UTC(2026, 2, 2, 10);
+  expect(describe(String(start), String(start + 60_000))).toBe("2026-03-02 10:00:00Z – 10:01:00Z");
+});
+
+test("profile types that share a name have their parts", async () => {
+  const { labelTypes } = await import("./profile_type_select");
+  expect(
+    labelTypes(["memory:inuse_space:bytes:space:bytes", "memory:inuse_space:bytes:x:y", "a:b:count::"]),
+  ).toEqual([
+    "Memory in use (B) – memory:inuse_space:bytes:space:bytes",
+    "Memory in use (B) – memory:inuse_space:bytes:x:y",
+    "a: b (/s)",
+  ]);
+});
+
+test("reversed and unreadable ranges are problems", async () => {
+  const { rangeProblem } = await import("./time_actions");
+  expect(rangeProblem("now-1h", "now")).toBeUndefined();
+  expect(rangeProblem("now", "now-1h")).toContain("before");
+  expect(rangeProblem("soon", "now")).toContain('"soon"');
+  expect(rangeProblem("now-1h", "later")).toContain('"later"');
+});
+
+test("cost of a query is the sum of all components", async () => {
+  const { costSentence } = await import("../query_panel");
+  const scopes = [
+    {
+      profileCount: "1200",
+      blockCount: "3",
+      indexBytes: "1000",
+      profileBytes: "2000000",
+      symbolBytes: "500",
+    },
+    { profileCount: "300", blockCount: "1" },
+  ];
+  expect(costSentence({ queryScopes: scopes })).toBe("It reads 1.50 k profiles in 4 blocks, 2.00 MB.");
+});
+
+test("palette matches all words", async () => {
+  const { filterItems, pageItems } = await import("./palette_items");
+  expect(filterItems(pageItems(), "diag query").map(({ title }) => title)).toEqual(["Query diagnostics"]);
+  expect(filterItems(pageItems(), "").length).toBe(pageItems().length);
+});
