@@ -201,28 +201,30 @@ function TimelineTable({ result, mode }: PartProps) {
   const zone = view.value.timeZone;
   const { groupBy } = shown.query;
   return (
-    <table class="visually-hidden">
-      <caption>Values of the timeline</caption>
-      <thead>
-        <tr>
-          <th scope="col">Time</th>
-          {shown.series.map((series) => (
-            <th scope="col" key={series.name}>
-              {groupBy === "" ? nameProfileType(mode.profileType).title : seriesTitle(series, groupBy)}
-            </th>
-          ))}
-        </tr>
-      </thead>
-      <tbody>
-        {shown.times.map((time, place) => (
-          <tr key={time}>
-            <th scope="row">{formatTime(time, zone)}</th>
+    <div class="visually-hidden">
+      <table>
+        <caption>Values of the timeline</caption>
+        <thead>
+          <tr>
+            <th scope="col">Time</th>
             {shown.series.map((series) => (
-              <td key={series.name}>{pointText(series.values[place], shown, mode)}</td>
+              <th scope="col" key={series.name}>
+                {groupBy === "" ? nameProfileType(mode.profileType).title : seriesTitle(series, groupBy)}
+              </th>
             ))}
           </tr>
-        ))}
-      </tbody>
-    </table>
+        </thead>
+        <tbody>
+          {shown.times.map((time, place) => (
+            <tr key={time}>
+              <th scope="row">{formatTime(time, zone)}</th>
+              {shown.series.map((series) => (
+                <td key={series.name}>{pointText(series.values[place], shown, mode)}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
