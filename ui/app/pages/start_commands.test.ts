@@ -24,6 +24,8 @@ test("tenant is quoted for shells and languages", () => {
 });
 
 test("Ruby does not evaluate a tenant", () => {
-  const ruby = startCommands({ url: "http://h:4040", tenant: "#{exit}" }).find(({ title }) => title === "Ruby");
+  const ruby = startCommands({ url: "http://h:4040", tenant: "#{exit}" }).find(
+    ({ title }) => title === "Ruby",
+  );
   expect(ruby?.text).toContain('"\\#{exit}"');
 });

@@ -19,12 +19,12 @@ test("error position counts characters, not code units", async () => {
 
 test("ranges are described in words", async () => {
   const { describeRange } = await import("./time_picker");
-  const describe = (from: string, until: string) => describeRange({ from, until, timeZone: "utc" });
-  expect(describe("now-1h", "now")).toBe("Last 1 hour");
-  expect(describe("now-30d", "now")).toBe("Last 30 days");
-  expect(describe("now-2h", "now-1h")).toBe("now-2h – now-1h");
+  const inWords = (from: string, until: string) => describeRange({ from, until, timeZone: "utc" });
+  expect(inWords("now-1h", "now")).toBe("Last 1 hour");
+  expect(inWords("now-30d", "now")).toBe("Last 30 days");
+  expect(inWords("now-2h", "now-1h")).toBe("now-2h – now-1h");
   const start = Date.UTC(2026, 2, 2, 10);
-  expect(describe(String(start), String(start + 60_000))).toBe("2026-03-02 10:00:00Z – 10:01:00Z");
+  expect(inWords(String(start), String(start + 60_000))).toBe("2026-03-02 10:00:00Z – 10:01:00Z");
 });
 
 test("profile types that share a name have their parts", async () => {
