@@ -274,7 +274,7 @@ fn invalid_transform_is_rejected_with_value_and_position() {
 #[test]
 fn id_selectors_select_profiles_and_reject_other_texts() {
     let querier = querier_with(QuerierConfig::default(), &one_upload(), &[]);
-    let total = |change: fn(&mut Query)| {
+    let total = |change: &dyn Fn(&mut Query)| {
         let mut query = query(1, 30);
         change(query.as_mut().unwrap());
         let request = FunctionsRequest { query, ..FunctionsRequest::default() };
@@ -283,20 +283,20 @@ fn id_selectors_select_profiles_and_reject_other_texts() {
     let request = ProfilesRequest { query: query(1, 30), ..ProfilesRequest::default() };
     let listed = ask(querier.profiles(&both(), request)).unwrap();
     assert_eq!(listed.rows.len(), 1);
-    assert_eq!(total(|_| {}), Ok(100));
+    assert_eq!(total(&|_| {}), Ok(100));
     let unknown = "00000000-0000-0000-0000-000000000007";
-    assert_eq!(total(|query| query.profile_id_selector = vec![unknown.to_owned()]), Ok(0));
+    assert_eq!(total(&|query| query.profile_id_selector = vec![unknown.to_owned()]), Ok(0));
     let own = Query { profile_id_selector: vec![listed.rows[0].id.clone()], ..query(1, 30).unwrap() };
     let request = FunctionsRequest { query: Some(own), ..FunctionsRequest::default() };
     assert_eq!(ask(querier.functions(&both(), request)).unwrap().total, 100);
-    assert_eq!(total(|query| query.span_selector = vec!["0000000000000007".to_owned()]), Ok(0));
-    let message = |change| total(change).unwrap_err();
+    assert_eq!(total(&|query| query.span_selector = vec!["0000000000000007".to_owned()]), Ok(0));
+    let message = |change: &dyn Fn(&mut Query)| total(change).unwrap_err();
     assert!(
-        message(|query| query.span_selector = vec!["7".to_owned()]).contains("have 16 hexadecimal digits")
+        message(&|query| query.span_selector = vec!["7".to_owned()]).contains("have 16 hexadecimal digits")
     );
     assert!(
-        message(|query| query.trace_id_selector = vec!["x".to_owned()])
+        message(&|query| query.trace_id_selector = vec!["x".to_owned()])
             .contains("have 32 hexadecimal digits")
     );
-    assert!(message(|query| query.profile_id_selector = vec!["x".to_owned()]).contains("not a UUID"));
+    assert!(message(&|query| query.profile_id_selector = vec!["x".to_owned()]).contains("not a UUID"));
 }
