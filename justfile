@@ -26,6 +26,18 @@ lint:
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
 
+# Serves the web UI with live reload against the server at ATHANOR_URL
+ui-dev:
+    ./ui/dev
+
+# Builds the web UI into ui/dist, which the server embeds
+ui-build:
+    cd ui && npm ci --ignore-scripts && npm run generate && npx vite build
+
+# Checks and tests the web UI; with `e2e`, in a browser against target/debug/athanor
+ui-test *ARGS:
+    ./ui/test "$@"
+
 # Writes the generated pages of docs/reference
 docs:
     ATHANOR_WRITE_REFERENCE=1 cargo test --locked --workspace reference
