@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_profile::{ProfileSeries, ProfileSource};
 
 use self::heatmap::collect_heatmap_values;
-use self::labels::{project_labels, series_labels};
+use self::labels::{project_labels, series_label, series_label_names, series_labels};
 use self::matched_profiles::MatchedProfiles;
 use self::profile_counts::count_profiles;
 use self::query_cost::estimate_cost;
@@ -57,11 +57,9 @@ pub fn run_matched(
         }
         QueryKind::LabelNames => {
             let mut names = BTreeSet::new();
-            for labels in picked.matched_series().map(series_labels) {
-                for (name, _) in labels.iter().filter(|(name, _)| !name.is_empty()) {
-                    if !names.contains(name) {
-                        names.insert(name.to_owned());
-                    }
+            for name in picked.matched_series().flat_map(series_label_names) {
+                if !name.is_empty() && !names.contains(name) {
+                    names.insert(name.to_owned());
                 }
             }
             PartialResult::Texts(names)
@@ -109,10 +107,9 @@ pub fn run_matched(
 fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCounts {
     let mut counts = BTreeMap::new();
     for (series, count) in count_by_series(picked) {
-        let labels = series_labels(series);
-        let value = labels.get(&asked.name);
+        let value = series_label(series, &asked.name);
         if let Some(value) = value.filter(|value| value.starts_with(&asked.prefix)) {
-            add_count(&mut counts, value, count);
+            add_count(&mut counts, &value, count);
         }
     }
     LabelValueCounts::new(asked, counts)
@@ -122,8 +119,7 @@ fn values(picked: &MatchedProfiles, asked: &LabelValuesQuery) -> LabelValueCount
 fn count_label_names(picked: &MatchedProfiles, prefix: &str) -> LabelValueCounts {
     let mut counts = BTreeMap::new();
     for (series, count) in count_by_series(picked) {
-        let labels = series_labels(series);
-        let names = labels.iter().map(|(name, _)| name);
+        let names = series_label_names(series);
         for name in names.filter(|name| !name.is_empty() && name.starts_with(prefix)) {
             add_count(&mut counts, name, count);
         }
