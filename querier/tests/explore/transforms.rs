@@ -40,7 +40,7 @@ impl DataSources for MixedUploads {
             true => to_block(&source),
             false => Some(Arc::new(source) as Arc<dyn ProfileSource>),
         });
-        Ok(QueryPlan::from_sources(sources.collect::<Vec<_>>().into_iter()))
+        Ok(QueryPlan::from_sources(sources.collect::<Vec<_>>()))
     }
 
     async fn data_time_range(&self, _: &TenantId) -> Result<DataTimeRange, Status> {

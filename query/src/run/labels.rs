@@ -100,7 +100,8 @@ mod tests {
             prop_assert_eq!(distinct, labels.iter().map(|(name, _)| name).collect::<BTreeSet<_>>());
             let further = ["__period_unit__", "__period_type__", "absent", ""];
             for name in own.iter().map(|(name, _)| name.as_str()).chain(names).chain(further) {
-                prop_assert_eq!(series_label(&series, name).as_deref(), labels.get(name), "{}", name);
+                let value = series_label(&series, name);
+                prop_assert_eq!(value.as_deref(), labels.get(name), "{}", name);
             }
         }
     }

@@ -76,7 +76,7 @@ pub(super) enum TreeStacks {
     /// Original form, with a flag per stack: true if it passes. None if all pass.
     Original(Option<Vec<bool>>),
     /// Form after transforms.
-    Rewritten(RewrittenStacks),
+    Rewritten(Box<RewrittenStacks>),
 }
 
 impl TreeStacks {
@@ -87,7 +87,7 @@ impl TreeStacks {
     ) -> Result<Self, ProfileQueryError> {
         Ok(match filter.transforms.is_empty() {
             true => TreeStacks::Original(find_passing_stacks(source, &without_call_site(filter))?),
-            false => TreeStacks::Rewritten(RewrittenStacks::read(filter, source, |_| true)?),
+            false => TreeStacks::Rewritten(Box::new(RewrittenStacks::read(filter, source, |_| true)?)),
         })
     }
 
