@@ -37,29 +37,30 @@ export function paintMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): vo
     { from: 0, to: whole, widthPixels: size.width, firstDepth: 0, lastDepth: maxDepth },
     boxes,
   );
+  const styles = [...colors.fills, colors.dimmedFill, colors.mergedFill, colors.hiddenFill].map((color) =>
+    cssColor(color),
+  );
   for (let depth = 0; depth <= maxDepth; depth++) {
     const { first, end } = boxes.rowOf(depth);
     const y = scene.rootAtBottom ? size.height - (depth + 1) * rowHeight : depth * rowHeight;
     for (let box = first; box < end; box++) {
-      context.fillStyle = styleOf(scene, boxes, box, colors);
+      context.fillStyle = styles[styleOf(scene, boxes, box)] as string;
       context.fillRect(boxes.left[box] as number, y, boxes.width[box] as number, rowHeight);
     }
   }
 }
 
-function styleOf(scene: MinimapScene, boxes: BoxList, box: number, colors: FlameScene["colors"]): string {
+/** Returns the index of a box's color: of its slot, or behind the slots one of the other colors. */
+function styleOf(scene: MinimapScene, boxes: BoxList, box: number): number {
   const { graph, matches, slots } = scene;
   const node = boxes.node[box] as number;
-  if (boxes.kind[box] === BoxKind.hidden) return cssColor(colors.hiddenFill);
-  if (boxes.kind[box] === BoxKind.merged || node === 0) return cssColor(colors.mergedFill);
+  if (boxes.kind[box] === BoxKind.hidden) return SLOT_COUNT + 2;
   const name = graph.name[node] as number;
-  if (matches !== undefined && matches[name] !== 1) return cssColor(colors.dimmedFill);
-  const slot =
-    slots === undefined
-      ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
-      : Math.min(SLOT_COUNT - 1, slots[name] as number);
-  const fill = colors.fills[slot];
-  return cssColor(fill ?? colors.mergedFill);
+  if (matches !== undefined && matches[name] !== 1) return SLOT_COUNT;
+  if (node === 0) return SLOT_COUNT + 1;
+  return slots === undefined
+    ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
+    : (slots[name] as number);
 }
 
 /** Narrowest mark of the visible part. */

@@ -49,6 +49,8 @@ export function mountView(
   viewRef.current = flameView;
   flameView.onRangeChange = (changed) => {
     range.value = changed;
+    // Another frame may be under the pointer now; its next movement tells.
+    clearHover(contextRef.current);
   };
   const { scroller } = elements;
   const resize = () => flameView.setSize(scroller.clientWidth, scroller.clientHeight);
@@ -71,6 +73,11 @@ export function mountView(
     viewRef.current = undefined;
     if (contextRef.current?.hover.peek() !== undefined) hoveredName.value = undefined;
   };
+}
+
+/** Forgets the hovered frame. */
+export function clearHover(context: FlameContext | undefined): void {
+  if (context !== undefined && context.hover.peek() !== undefined) hoverBox(context, undefined, 0, 0);
 }
 
 function hoverBox(context: FlameContext | undefined, hit: BoxHit | undefined, x: number, y: number): void {

@@ -11,7 +11,15 @@ import { formatExact, formatValue } from "../../theme/format";
 import { isDark } from "../../theme/theme";
 import { view } from "../../url/store";
 import { expansionOf, type SubtreeLoader } from "./expansion";
-import { type FlameContext, handleKey, mountView, openMenu, showFocus, zoomToPath } from "./flame_context";
+import {
+  clearHover,
+  type FlameContext,
+  handleKey,
+  mountView,
+  openMenu,
+  showFocus,
+  zoomToPath,
+} from "./flame_context";
 import { FlameTooltip, type HoverTarget } from "./flame_tooltip";
 import type { FlameElements, FlameView } from "./flame_view";
 import { Minimap } from "./minimap";
@@ -85,23 +93,25 @@ interface FlameSurfaceProps {
 function FlameSurface({ flame, name }: FlameSurfaceProps) {
   const { scroller, spacer, base, marks, viewRef, contextRef } = flame;
   return (
-    <div
-      class="flame-scroller"
-      ref={scroller}
-      role="application"
-      aria-roledescription="call graph"
-      aria-label={`${name}. ${KEYBOARD_HELP}`}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: the graph is used by keyboard
-      tabIndex={0}
-      onScroll={(event) => viewRef.current?.setScrollTop(event.currentTarget.scrollTop)}
-      onKeyDown={(event) => handleKey(event, contextRef.current)}
-      onFocus={() => showFocus(contextRef.current, scroller.current)}
-      onBlur={() => viewRef.current?.setMarks({ hasFocus: false })}
-    >
-      <div class="flame-spacer" ref={spacer}>
-        <div class="flame-canvases">
-          <canvas ref={base} />
-          <canvas ref={marks} />
+    <div class="flame-frame">
+      <div
+        class="flame-scroller"
+        ref={scroller}
+        role="application"
+        aria-roledescription="call graph"
+        aria-label={`${name}. ${KEYBOARD_HELP}`}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: the graph is used by keyboard
+        tabIndex={0}
+        onScroll={(event) => viewRef.current?.setScrollTop(event.currentTarget.scrollTop)}
+        onKeyDown={(event) => handleKey(event, contextRef.current)}
+        onFocus={() => showFocus(contextRef.current, scroller.current)}
+        onBlur={() => viewRef.current?.setMarks({ hasFocus: false })}
+      >
+        <div class="flame-spacer" ref={spacer}>
+          <div class="flame-canvases">
+            <canvas ref={base} />
+            <canvas ref={marks} />
+          </div>
         </div>
       </div>
     </div>
@@ -152,6 +162,7 @@ function useFlame(props: FlameGraphProps) {
     const flameView = viewRef.current as FlameView;
     flameView.setAppearance({ direction, isDark: isDark.value, scheme: colorBy, matches });
     flameView.setGraph(graph);
+    clearHover(contextRef.current);
   }, [graph, direction, isDark.value, colorBy, matches]);
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
   useMarks(viewRef, graph, selectedNode, selectedPath);

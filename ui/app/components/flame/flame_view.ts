@@ -13,19 +13,11 @@ import {
 } from "../../canvas/geometry";
 import { LabelCache } from "../../canvas/labels";
 import { blendRanges, clampRange, isSameRange, WHOLE_RANGE, type ZoomRange } from "../../canvas/zoom_range";
-import { classifyNames } from "../../graph/code_kind";
-import { type ColorScheme, frameColors, slotsOfNames } from "../../graph/colors";
+import { type ColorScheme, frameColors } from "../../graph/colors";
 import type { Graph } from "../../graph/graph";
-import {
-  BoxKind,
-  BoxList,
-  findBoxAt,
-  type LayoutColumns,
-  layOutBoxes,
-  prepareLayout,
-  rangeOfNode,
-} from "../../graph/layout";
+import { BoxKind, BoxList, findBoxAt, layOutBoxes, rangeOfNode } from "../../graph/layout";
 import { hiddenShare } from "./node_facts";
+import { type PreparedGraph, prepareGraph } from "./prepared_graph";
 
 /** Elements that the view draws on. */
 export interface FlameElements {
@@ -57,13 +49,6 @@ const ZOOM_ROW_SHARE = 0.2;
 const MIN_REVEALED_PIXELS = 3;
 const REVEAL_FACTOR = 4;
 
-/** Columns that follow from a graph and do not change with the view. */
-interface PreparedGraph {
-  readonly graph: Graph;
-  readonly columns: LayoutColumns;
-  readonly kinds: Uint8Array;
-}
-
 interface Animation {
   readonly startedAt: number;
   readonly range: ZoomRange;
@@ -81,7 +66,6 @@ export class FlameView {
   private readonly boxes = new BoxList();
   private labels: LabelCache | undefined;
   private prepared: PreparedGraph | undefined;
-  private slots: { graph: Graph; scheme: ColorScheme; values: Uint8Array | undefined } | undefined;
   private appearance: FlameAppearance = {
     direction: "icicle",
     isDark: false,
@@ -100,10 +84,6 @@ export class FlameView {
     this.elements = elements;
   }
 
-  get columns(): LayoutColumns | undefined {
-    return this.prepared?.columns;
-  }
-
   get size(): { readonly width: number; readonly height: number } {
     return this.viewSize;
   }
@@ -112,10 +92,8 @@ export class FlameView {
   setGraph(graph: Graph): void {
     if (this.prepared?.graph === graph) return;
     const before = this.prepared;
-    const hasSameNames = before?.graph.names === graph.names;
-    const kinds = hasSameNames && before !== undefined ? before.kinds : classifyNames(graph);
-    this.prepared = { graph, columns: prepareLayout(graph), kinds };
-    if (!hasSameNames) this.labels?.clear();
+    this.prepared = prepareGraph(graph);
+    if (before?.graph.names !== graph.names) this.labels?.clear();
     this.markState = { ...this.markState, hoveredBox: -1, hoveredName: -1 };
     this.updateContentHeight(before === undefined);
     this.requestDraw();
@@ -324,7 +302,7 @@ export class FlameView {
       const span = { from: this.range.from * whole, to: this.range.to * whole, widthPixels: viewSize.width };
       layOutBoxes(graph, columns, { ...span, firstDepth: depths.first, lastDepth: depths.last }, this.boxes);
     } else this.boxes.clear(0);
-    const { isDark, matches } = this.appearance;
+    const { isDark, matches, scheme } = this.appearance;
     this.scene = {
       graph,
       boxes: this.boxes,
@@ -332,7 +310,7 @@ export class FlameView {
       size: { ...viewSize, pixelRatio: devicePixelRatio },
       colors: frameColors(isDark),
       kinds,
-      slots: this.slotsOf(prepared),
+      slots: prepared.slotsOf(scheme),
       matches: matches !== undefined && matches.length >= graph.names.length ? matches : undefined,
       hiddenLabel: (node) => `+${hiddenShare(graph, node)} hidden`,
     };
@@ -348,19 +326,5 @@ export class FlameView {
 
   private paintMarks(): void {
     if (this.scene !== undefined) paintMarks(this.elements.marks, this.scene, this.markState);
-  }
-
-  private slotsOf(prepared: PreparedGraph): Uint8Array | undefined {
-    const { scheme } = this.appearance;
-    if (this.slots?.graph !== prepared.graph || this.slots.scheme !== scheme) {
-      const values = scheme === "share" ? undefined : slotsOfNames(prepared.graph, prepared.kinds, scheme);
-      this.slots = { graph: prepared.graph, scheme, values };
-    }
-    return this.slots.values;
-  }
-
-  /** Slots of names, for the minimap. */
-  currentSlots(): Uint8Array | undefined {
-    return this.prepared === undefined ? undefined : this.slotsOf(this.prepared);
   }
 }

@@ -5,10 +5,9 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { GraphDirection } from "../../canvas/geometry";
 import { type MinimapScene, paintMinimap, paintMinimapWindow } from "../../canvas/minimap_painter";
 import { clampRange, type ZoomRange } from "../../canvas/zoom_range";
-import { classifyNames } from "../../graph/code_kind";
-import { type ColorScheme, frameColors, slotsOfNames } from "../../graph/colors";
+import { type ColorScheme, frameColors } from "../../graph/colors";
 import type { Graph } from "../../graph/graph";
-import { prepareLayout } from "../../graph/layout";
+import { prepareGraph } from "./prepared_graph";
 
 interface MinimapProps {
   readonly graph: Graph;
@@ -39,13 +38,13 @@ export function Minimap({ graph, direction, isDark, scheme, matches, range, onMo
   const size = { width, height: MINIMAP_HEIGHT, pixelRatio: devicePixelRatio };
   useEffect(() => {
     if (base.current === null || width === 0) return;
-    const slots = scheme === "share" ? undefined : slotsOfNames(graph, classifyNames(graph), scheme);
+    const prepared = prepareGraph(graph);
     const colors = frameColors(isDark);
     const scene: MinimapScene = {
       graph,
-      columns: prepareLayout(graph),
+      columns: prepared.columns,
       colors,
-      slots,
+      slots: prepared.slotsOf(scheme),
       matches: matches !== undefined && matches.length >= graph.names.length ? matches : undefined,
       size,
       rootAtBottom: direction === "flame",
