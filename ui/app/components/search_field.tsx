@@ -2,30 +2,15 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../api/client";
-import type { FunctionFilter, FunctionsRequest, FunctionsResponse } from "../api/types";
-import { formatExact, formatPercent } from "../theme/format";
+import type { FunctionsRequest } from "../api/types";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
+import { describeMatches, filterOfSearch } from "./search_text";
 import { useLiveQuery } from "./use_live_query";
 import "./search_field.css";
 
 /** Pause in typing after which the server counts matches. */
 const TYPING_DELAY_MS = 150;
-
-/** Returns the filter of a search: part of a name, or `/regex/`. */
-export function filterOfSearch(search: string): FunctionFilter | undefined {
-  if (search === "") return undefined;
-  const isRegex = search.length > 2 && search.startsWith("/") && search.endsWith("/");
-  return isRegex ? { regex: search.slice(1, -1) } : { substring: search };
-}
-
-/** Returns what the server found, as text: `37 functions, 12.4 %`. */
-export function describeMatches(response: FunctionsResponse): string {
-  const count = BigInt(response.count ?? "0");
-  if (count === 0n) return "no function";
-  const share = formatPercent(BigInt(response.matchedTotal ?? "0"), BigInt(response.total ?? "0"));
-  return `${count === 1n ? "1 function" : `${formatExact(count, "")} functions`}, ${share}`;
-}
 
 function requestOf(search: string): FunctionsRequest | undefined {
   const filter = filterOfSearch(search);
