@@ -61,13 +61,23 @@ export function requestHeaders(contentType: string, tenant: string): Record<stri
   return headers;
 }
 
+/** Rejects texts that a browser sends in no header, before it fails without a reason. */
+function checkHeaderText(name: string, text: string): void {
+  if (/^[\x20-\x7e]*$/.test(text)) return;
+  const message = `${name} has a character other than printable ASCII, which no header may contain`;
+  throw new ApiError({ status: 400, code: "invalid_argument", message });
+}
+
 async function post(
   path: string,
   contentType: string,
   body: string | Uint8Array<ArrayBuffer>,
   options: CallOptions,
 ): Promise<Response> {
-  const headers = requestHeaders(contentType, options.tenant ?? view.peek().tenant);
+  const tenant = options.tenant ?? view.peek().tenant;
+  checkHeaderText("tenant", tenant);
+  checkHeaderText("token", token.peek());
+  const headers = requestHeaders(contentType, tenant);
   if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
   headers[UI_HEADER] = "1";
   const init: RequestInit = { method: "POST", headers, body, cache: "no-store" };
