@@ -7,7 +7,7 @@ import { showName } from "../graph/names";
 import { hrefOf, navigate, view } from "../url/store";
 import type { TransformAction, ViewName, ViewState } from "../url/view_state";
 import { copyText } from "./clipboard";
-import { addTransform, hasTransforms, TRANSFORM_HELP, transformOfFrame } from "./transforms";
+import { addTransform, functionOfFrame, hasTransforms, TRANSFORM_HELP, transformOfFrame } from "./transforms";
 import "./frame_menu.css";
 
 /** Frame that a menu is about, and the point of the page where it opens. */
@@ -62,12 +62,17 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
   const { name, path } = target;
   const { frames } = view.peek();
   const isRoot = path.length === 0 && name === "";
-  const isFunction = !isRoot && (frames === "function" || frames.startsWith("label:"));
+  // The first level of a graph that is grouped by a label has values of the label, not functions.
+  const isLabel = frames.startsWith("label:") && target.graph !== undefined && path.length === 1;
+  const hasActions = !isRoot && !isLabel && hasTransforms(frames);
+  const isFunction =
+    hasActions && (frames === "function" || frames === "line" || frames.startsWith("label:"));
+  const functionName = functionOfFrame(name, frames);
   const transforms = TRANSFORM_ITEMS.map(([action, label, key], index) => ({
     label,
     help: TRANSFORM_HELP[action],
     ...(key === undefined ? {} : { key }),
-    isDisabled: isRoot || !hasTransforms(frames),
+    isDisabled: !hasActions,
     beginsGroup: index === 0,
     run: () => addTransform(transformOfFrame(action, name, frames)),
   }));
@@ -80,13 +85,13 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
       label: "Open in sandwich",
       isDisabled: !isFunction,
       beginsGroup: true,
-      run: () => openView("sandwich", { sandwichFunction: name }),
+      run: () => openView("sandwich", { sandwichFunction: functionName }),
     },
     {
       label: "Show in table",
       isDisabled: !isFunction,
       beginsGroup: false,
-      run: () => openView("table", { search: name }),
+      run: () => openView("table", { search: functionName }),
     },
     {
       label: "Copy name",

@@ -1,5 +1,6 @@
 // Adding, removing and naming of transforms.
 
+import { splitLineFrame } from "../graph/names";
 import { exactNameRegex } from "../graph/search";
 import { navigate, view } from "../url/store";
 import type { FrameGrouping, TransformAction, TransformState } from "../url/view_state";
@@ -46,6 +47,11 @@ export function hasTransforms(frames: FrameGrouping): boolean {
   );
 }
 
+/** Returns the function of a frame. Frames of lines name their file and line behind it. */
+export function functionOfFrame(name: string, frames: FrameGrouping): string {
+  return frames === "line" ? splitLineFrame(name).functionName : name;
+}
+
 /** Returns the transform of a frame as the graph shows it. */
 export function transformOfFrame(
   action: TransformAction,
@@ -54,7 +60,7 @@ export function transformOfFrame(
 ): TransformState {
   const isFunction = frames !== "file" && frames !== "binary";
   return isFunction
-    ? { action, pattern: name, isRegex: false }
+    ? { action, pattern: functionOfFrame(name, frames), isRegex: false }
     : { action, pattern: exactNameRegex(name), isRegex: true };
 }
 

@@ -51,6 +51,17 @@ describe("labelForms", () => {
     ]);
   });
 
+  it("frames_of_lines_keep_function_and_line", () => {
+    expect(labelForms("shop/cart.(*Cart).Add /src/cart/cart.go:17")).toEqual([
+      "shop/cart.(*Cart).Add /src/cart/cart.go:17",
+      "shop/cart.(*Cart).Add cart.go:17",
+      "cart.(*Cart).Add cart.go:17",
+      "(*Cart).Add cart.go:17",
+      "Add cart.go:17",
+      "Add :17",
+    ]);
+  });
+
   it("parameters_go_after_template_arguments", () => {
     expect(
       labelForms("db::Impl::Get(db::Options<int> const&, std::function<void (int)>) const").slice(1),

@@ -138,6 +138,33 @@ export function removeParameters(name: string): string {
 /** Lists shorter and shorter forms of a name, all ending as it ends. The first is the name itself. */
 export function labelForms(name: string): string[] {
   const shown = showName(name.length > MAX_LABEL_CHARACTERS ? name.slice(-MAX_LABEL_CHARACTERS) : name);
+  const { functionName, file, line } = splitLineFrame(shown);
+  const forms = functionForms(functionName);
+  if (line === "") return forms;
+  const fileName = file.slice(file.lastIndexOf("/") + 1);
+  return [
+    shown,
+    ...forms.map((form) => `${form} ${fileName}:${line}`),
+    `${forms[forms.length - 1]} :${line}`,
+  ];
+}
+
+/** Parts of the name of a frame in a graph of lines. `line` is empty for other frames. */
+export interface LineFrame {
+  readonly functionName: string;
+  readonly file: string;
+  readonly line: string;
+}
+
+const LINE_FRAME = /^(.+) (\S*):(\d+)$/s;
+
+/** Splits the name of a frame in a graph of lines: `main.run /src/main.go:17`. */
+export function splitLineFrame(name: string): LineFrame {
+  const match = LINE_FRAME.exec(name);
+  return { functionName: match?.[1] ?? name, file: match?.[2] ?? "", line: match?.[3] ?? "" };
+}
+
+function functionForms(shown: string): string[] {
   const forms = [shown];
   const add = (form: string) => {
     if (form !== "" && form.length < (forms[forms.length - 1] as string).length) forms.push(form);

@@ -47,7 +47,8 @@ export function runCommand(command: FlameCommand, context: FlameContext): void {
 
 function addTransformOfNode({ graph, selectedNode }: FlameContext, action: TransformAction): void {
   const { frames } = view.peek();
-  if (selectedNode === 0 || !hasTransforms(frames)) return;
+  const isLabel = frames.startsWith("label:") && graph.depth[selectedNode] === 1;
+  if (selectedNode === 0 || isLabel || !hasTransforms(frames)) return;
   addTransform(transformOfFrame(action, nameOfNode(graph, selectedNode), frames));
 }
 
