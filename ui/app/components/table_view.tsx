@@ -106,7 +106,7 @@ function TableSummary({ table }: { readonly table: FunctionTable }) {
       {isFiltered ? (
         <>
           {" "}
-          match, <strong>{formatPercent(matched, total)}</strong> of
+          {count === 1 ? "matches" : "match"}, <strong>{formatPercent(matched, total)}</strong> of
         </>
       ) : (
         ","

@@ -10,6 +10,7 @@ import { ColumnPicker } from "./column_picker";
 import {
   type ListGeometry,
   maxDrawnRows,
+  type RowWindow,
   rowOfKey,
   rowWindow,
   scrollHeightOf,
@@ -91,12 +92,9 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
   const hidden = useHiddenColumns(props);
   const columns = props.columns.filter((column) => column.isFixed === true || !hidden.value.has(column.key));
   const geometry: ListGeometry = { rowCount: props.rowCount, rowHeight: ROW_HEIGHT, viewport };
-  const window = rowWindow(scrollTop, geometry);
-  // Rows that leave the window are drawn anew as those that enter it, so that scrolling creates no elements.
-  const poolSize = maxDrawnRows(geometry);
-
+  const drawn = rowWindow(scrollTop, geometry);
   useViewport(scroller, setViewport);
-  useEffect(() => props.onRange?.(window.first, window.end), [window.first, window.end, props.onRange]);
+  useEffect(() => props.onRange?.(drawn.first, drawn.end), [drawn.first, drawn.end, props.onRange]);
   const show = (row: number) => {
     setActive(row);
     const area = scroller.current;
@@ -110,13 +108,9 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
     props.onActivate?.(row);
   };
   const current = Math.min(active, Math.max(0, props.rowCount - 1));
-  const onKeyDown = tableKeys(
-    props,
-    current,
-    Math.max(1, Math.floor(viewport / ROW_HEIGHT) - 1),
-    activate,
-    () => document.getElementById(`${id}-${current}`),
-  );
+  const isDrawn = current >= drawn.first && current < drawn.end;
+  const pageRows = Math.max(1, Math.floor(viewport / ROW_HEIGHT) - 1);
+  const activeElement = () => document.getElementById(`${id}-${current}`);
 
   return (
     <div class="table-frame">
@@ -134,32 +128,47 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
         aria-label={props.label}
         aria-rowcount={props.rowCount + 1}
         aria-colcount={columns.length}
-        aria-activedescendant={props.rowCount > 0 ? `${id}-${current}` : undefined}
+        aria-activedescendant={isDrawn ? `${id}-${current}` : undefined}
         tabIndex={0}
         ref={scroller}
         style={{ "--columns": columns.map((column) => column.width).join(" ") }}
         onScroll={(event) => setScrollTop(event.currentTarget.scrollTop)}
-        onKeyDown={onKeyDown}
+        onKeyDown={tableKeys(props, current, pageRows, activate, activeElement)}
         onMouseLeave={() => props.onHover?.(undefined)}
       >
         <div class="virtual-content">
           <TableHeader {...props} columns={columns} />
-          <div class="virtual-rows" role="rowgroup" style={{ height: `${scrollHeightOf(geometry)}px` }}>
-            {visibleRows(window.first, window.end).map((index) => (
-              <TableRow
-                {...props}
-                columns={columns}
-                key={index % poolSize}
-                id={`${id}-${index}`}
-                index={index}
-                top={window.offset + (index - window.first) * ROW_HEIGHT}
-                isActive={index === current}
-                activate={activate}
-              />
-            ))}
-          </div>
+          <TableRows {...props} {...{ id, columns, geometry, drawn, activate }} current={current} />
         </div>
       </div>
+    </div>
+  );
+}
+
+interface RowsProps<Row> extends VirtualTableProps<Row> {
+  readonly id: string;
+  readonly geometry: ListGeometry;
+  readonly drawn: RowWindow;
+  readonly current: number;
+  readonly activate: (row: number) => void;
+}
+
+function TableRows<Row>(props: RowsProps<Row>) {
+  const { id, geometry, drawn, current } = props;
+  // Rows that leave the window are drawn anew as those that enter it, so that scrolling creates no elements.
+  const poolSize = maxDrawnRows(geometry);
+  return (
+    <div class="virtual-rows" role="rowgroup" style={{ height: `${scrollHeightOf(geometry)}px` }}>
+      {visibleRows(drawn.first, drawn.end).map((index) => (
+        <TableRow
+          {...props}
+          key={index % poolSize}
+          id={`${id}-${index}`}
+          index={index}
+          top={drawn.offset + (index - drawn.first) * ROW_HEIGHT}
+          isActive={index === current}
+        />
+      ))}
     </div>
   );
 }
