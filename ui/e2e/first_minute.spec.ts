@@ -1,0 +1,47 @@
+// The first minute: an empty server, the first profile, its flame graph.
+import { pushFile } from "./support/api";
+import { fetchFlame, flamePanel } from "./support/flame";
+import { expect, test } from "./support/fixtures";
+import { CPU_TYPE } from "./support/shop";
+import { runShell } from "./support/shell_command";
+
+test("first profile opens the fleet and one click shows its flame graph", async ({ page, startOwnSite }) => {
+  const { url, api } = await startOwnSite();
+  await page.goto(`${url}/`);
+  await expect(page).toHaveURL(/\/ui\//);
+  await expect(page.getByRole("heading", { name: "No profiles yet" })).toBeVisible();
+  for (const language of ["curl", "perf", "Go", "Java", "Python", "Node", "Rust", "Ruby", ".NET"]) {
+    await page.getByRole("tab", { name: language, exact: true }).click();
+    await expect(page.getByRole("tabpanel").locator("pre")).toContainText(url);
+  }
+  await pushFile(api, "main;work 5\nmain;rest 3\n", { name: "first.cpu", fromMs: Date.now() - 10_000 });
+  const pushed = Date.now();
+  await expect(page.getByRole("row", { name: /first/ })).toBeVisible({ timeout: 4_000 });
+  expect(Date.now() - pushed, "time from the first profile to the fleet").toBeLessThan(4_000);
+  await page.getByRole("row", { name: /first/ }).click();
+  const panel = flamePanel(page);
+  await panel.ready();
+  await expect(panel.summary).toContainText("4 frames");
+  await expect(panel.summary).toContainText("80 ms");
+});
+
+test("command for curl of the start page sends a profile", async ({ page, startOwnSite }) => {
+  const { url, api } = await startOwnSite();
+  await page.goto(`${url}/ui/`);
+  await page.getByRole("tab", { name: "curl", exact: true }).click();
+  const command = await page.getByRole("tabpanel").locator("pre").innerText();
+  await runShell(command);
+  await expect(page.getByRole("row", { name: /shop/ })).toBeVisible();
+  const now = Date.now();
+  const query = { profileType: CPU_TYPE, selector: "{}", start: String(now - 3_600_000), end: String(now) };
+  const { nodes } = await fetchFlame(api, { query });
+  expect(nodes.map(({ path }) => path.join(";"))).toContain("main;checkout;db.query");
+});
+
+test("root responds to browsers with a redirect and to other clients with 200", async ({ startOwnSite }) => {
+  const { server } = await startOwnSite();
+  const browser = await fetch(`${server.url}/`, { headers: { Accept: "text/html" }, redirect: "manual" });
+  expect([browser.status, browser.headers.get("location")]).toEqual([307, "ui/"]);
+  const client = await fetch(`${server.url}/`, { headers: { Accept: "*/*" }, redirect: "manual" });
+  expect(client.status).toBe(200);
+});
