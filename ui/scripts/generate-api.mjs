@@ -6,6 +6,19 @@ import { parseProto } from "./proto_parser.mjs";
 const PROTO_FOLDER = new URL("../../proto/protos/", import.meta.url);
 const PROTO_FILES = ["types/v1/types.proto", "querier/v1/querier.proto", "athanor/v1/explore.proto"];
 const OUTPUT_FILE = fileURLToPath(new URL("../app/api/types.ts", import.meta.url));
+// Methods that no page calls. Neither they nor the types that only they use are written.
+const UNUSED_METHODS = [
+  "SelectMergeStacktraces",
+  "SelectMergeSpanProfile",
+  "SelectMergeProfile",
+  "SelectHeatmap",
+  "Diff",
+  "Samples",
+  "Lines",
+  "Changes",
+  "Profiles",
+  "Subtree",
+];
 // Requests that are sent as protobuf. Field tables exist only for what these contain.
 const PROTOBUF_REQUESTS = ["GraphRequest"];
 
@@ -51,18 +64,40 @@ function loadProtos() {
 function typescriptType(type, protos) {
   const scalar = TYPESCRIPT_TYPES[type];
   if (scalar !== undefined) return scalar;
-  const name = type.split(".").at(-1);
+  const name = shortName(type);
   return protos.messages.has(name) || protos.enums.has(name) ? name : "unknown";
+}
+
+/** Returns the methods that pages call. */
+function calledMethods(service) {
+  return service.methods.filter((method) => !UNUSED_METHODS.includes(method.name));
+}
+
+/** Returns the names of all types that called methods use. */
+function usedTypes(protos) {
+  const calls = protos.services.flatMap(calledMethods);
+  const used = new Set(calls.flatMap(({ request, response }) => [request, response]).map(shortName));
+  for (const name of used) {
+    for (const field of protos.messages.get(name)?.fields ?? []) used.add(shortName(field.type));
+  }
+  return used;
+}
+
+function shortName(type) {
+  return type.split(".").at(-1);
 }
 
 function writeTypes(protos) {
   const lines = [];
+  const used = usedTypes(protos);
   for (const { name, values } of protos.enums.values()) {
+    if (!used.has(name)) continue;
     lines.push(`export type ${name} =`, ...values.map((value) => `  | "${value.name}"`));
     lines[lines.length - 1] += ";";
     lines.push("");
   }
   for (const { name, fields } of protos.messages.values()) {
+    if (!used.has(name)) continue;
     if (fields.length === 0) lines.push(`export type ${name} = Record<string, never>;`, "");
     else {
       lines.push(`export interface ${name} {`);
@@ -83,8 +118,7 @@ function writeMethods(protos) {
   ];
   lines.push("export interface ApiMethods {");
   for (const service of protos.services) {
-    for (const method of service.methods) {
-      if (method.streams) continue;
+    for (const method of calledMethods(service)) {
       const request = typescriptType(method.request, protos);
       const response = typescriptType(method.response, protos);
       lines.push(
@@ -108,7 +142,7 @@ function writeFieldTables(protos) {
   for (const name of seen) {
     lines.push(`  ${name}: [`);
     for (const field of protos.messages.get(name).fields) {
-      const type = field.type.split(".").at(-1);
+      const type = shortName(field.type);
       lines.push(`    ["${jsonName(field.name)}", ${field.number}, "${type}", ${field.repeated}],`);
       if (protos.messages.has(type)) seen.add(type);
       else if (protos.enums.has(type)) enums.add(type);

@@ -102,7 +102,7 @@ function parseService(reader) {
     const response = parseMethodType(reader);
     if (reader.next() === "{") reader.expect("}");
     if (reader.peek() === ";") reader.next();
-    service.methods.push({ name, request: request.type, response: response.type, streams: response.streams });
+    service.methods.push({ name, request, response });
   }
   return service;
 }
@@ -110,8 +110,7 @@ function parseService(reader) {
 function parseMethodType(reader) {
   reader.expect("(");
   const word = reader.next();
-  const streams = word === "stream";
-  const type = streams ? reader.next() : word;
+  const type = word === "stream" ? reader.next() : word;
   reader.expect(")");
-  return { type, streams };
+  return type;
 }

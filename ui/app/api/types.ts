@@ -11,39 +11,6 @@ export type ExemplarType =
   | "EXEMPLAR_TYPE_INDIVIDUAL"
   | "EXEMPLAR_TYPE_SPAN";
 
-export type ProfileFormat =
-  | "PROFILE_FORMAT_UNSPECIFIED"
-  | "PROFILE_FORMAT_FLAMEGRAPH"
-  | "PROFILE_FORMAT_TREE"
-  | "PROFILE_FORMAT_DOT"
-  | "PROFILE_FORMAT_PPROF"
-  | "PROFILE_FORMAT_FUNCTIONS"
-  | "PROFILE_FORMAT_SANDWICH"
-  | "PROFILE_FORMAT_UNKNOWN_NAME";
-
-export type AsyncQueryType =
-  | "ASYNC_QUERY_TYPE_DISABLED"
-  | "ASYNC_QUERY_TYPE_FORCE";
-
-export type AsyncQueryStatus =
-  | "ASYNC_QUERY_STATUS_UNKNOWN"
-  | "ASYNC_QUERY_STATUS_IN_PROGRESS"
-  | "ASYNC_QUERY_STATUS_SUCCESS"
-  | "ASYNC_QUERY_STATUS_FAILURE";
-
-export type HeatmapQueryType =
-  | "HEATMAP_QUERY_TYPE_UNSPECIFIED"
-  | "HEATMAP_QUERY_TYPE_INDIVIDUAL"
-  | "HEATMAP_QUERY_TYPE_SPAN";
-
-export type HeatmapRows =
-  | "HEATMAP_ROWS_LINEAR"
-  | "HEATMAP_ROWS_QUANTILE";
-
-export type Measure =
-  | "MEASURE_SELF"
-  | "MEASURE_TOTAL";
-
 export type FunctionOrder =
   | "FUNCTION_ORDER_SELF"
   | "FUNCTION_ORDER_TOTAL"
@@ -57,24 +24,6 @@ export type GraphGroupBy =
   | "GRAPH_GROUP_BY_FILE"
   | "GRAPH_GROUP_BY_PACKAGE"
   | "GRAPH_GROUP_BY_BINARY";
-
-export type ChangeLevel =
-  | "CHANGE_LEVEL_FUNCTION"
-  | "CHANGE_LEVEL_LINE";
-
-export type ChangeOrder =
-  | "CHANGE_ORDER_SHARE"
-  | "CHANGE_ORDER_VALUE"
-  | "CHANGE_ORDER_SAMPLING_NOISE";
-
-export type Verdict =
-  | "VERDICT_UNTESTED"
-  | "VERDICT_SAMPLING_NOISE"
-  | "VERDICT_MORE_THAN_SAMPLING_NOISE";
-
-export type ProfileOrder =
-  | "PROFILE_ORDER_NEWEST"
-  | "PROFILE_ORDER_HEAVIEST";
 
 export interface LabelPair {
   readonly name?: string | undefined;
@@ -118,18 +67,6 @@ export interface Exemplar {
   readonly value?: string | undefined;
   readonly labels?: readonly LabelPair[] | undefined;
   readonly traceId?: string | undefined;
-}
-
-export interface HeatmapSeries {
-  readonly labels?: readonly LabelPair[] | undefined;
-  readonly slots?: readonly HeatmapSlot[] | undefined;
-}
-
-export interface HeatmapSlot {
-  readonly timestamp?: string | undefined;
-  readonly yMin?: readonly number[] | undefined;
-  readonly counts?: readonly number[] | undefined;
-  readonly exemplars?: readonly Exemplar[] | undefined;
 }
 
 export interface LabelValuesRequest {
@@ -217,116 +154,6 @@ export interface SeriesResponse {
   readonly warnings?: readonly string[] | undefined;
 }
 
-export interface ProfileFormatOptions {
-  readonly functions?: FunctionsOptions | undefined;
-}
-
-export interface FunctionsOptions {
-  readonly limit?: string | undefined;
-}
-
-export interface SelectMergeStacktracesRequest {
-  readonly profileTypeID?: string | undefined;
-  readonly labelSelector?: string | undefined;
-  readonly start?: string | undefined;
-  readonly end?: string | undefined;
-  readonly maxNodes?: string | undefined;
-  readonly format?: ProfileFormat | undefined;
-  readonly stackTraceSelector?: StackTraceSelector | undefined;
-  readonly profileIdSelector?: readonly string[] | undefined;
-  readonly async?: AsyncQueryRequest | undefined;
-  readonly traceIdSelector?: readonly string[] | undefined;
-  readonly spanSelector?: readonly string[] | undefined;
-  readonly maxOtherPpm?: number | undefined;
-  readonly formatOptions?: ProfileFormatOptions | undefined;
-  readonly sandwichFunction?: string | undefined;
-}
-
-export interface SelectMergeStacktracesResponse {
-  readonly flamegraph?: FlameGraph | undefined;
-  readonly tree?: string | undefined;
-  readonly dot?: string | undefined;
-  readonly async?: AsyncQueryResponse | undefined;
-  readonly pprof?: PprofProfile | undefined;
-  readonly functions?: FunctionTable | undefined;
-  readonly sandwich?: Sandwich | undefined;
-  readonly warnings?: readonly string[] | undefined;
-}
-
-export interface FunctionTable {
-  readonly total?: string | undefined;
-  readonly totalFunctions?: string | undefined;
-  readonly functions?: readonly FunctionStats[] | undefined;
-}
-
-export interface FunctionStats {
-  readonly name?: string | undefined;
-  readonly self?: string | undefined;
-  readonly total?: string | undefined;
-}
-
-export interface Sandwich {
-  readonly names?: readonly string[] | undefined;
-  readonly total?: string | undefined;
-  readonly self?: string | undefined;
-  readonly callers?: SandwichTree | undefined;
-  readonly callees?: SandwichTree | undefined;
-}
-
-export interface SandwichTree {
-  readonly nodes?: readonly SandwichNode[] | undefined;
-}
-
-export interface SandwichNode {
-  readonly nameIndex?: number | undefined;
-  readonly total?: string | undefined;
-  readonly self?: string | undefined;
-  readonly truncated?: boolean | undefined;
-  readonly childCount?: number | undefined;
-}
-
-export interface PprofProfile {
-  readonly profile?: unknown | undefined;
-}
-
-export interface AsyncQueryRequest {
-  readonly requestId?: string | undefined;
-  readonly type?: AsyncQueryType | undefined;
-}
-
-export interface AsyncQueryResponse {
-  readonly requestId?: string | undefined;
-  readonly status?: AsyncQueryStatus | undefined;
-  readonly errorMessage?: string | undefined;
-}
-
-export interface SelectMergeSpanProfileRequest {
-  readonly profileTypeID?: string | undefined;
-  readonly labelSelector?: string | undefined;
-  readonly spanSelector?: readonly string[] | undefined;
-  readonly start?: string | undefined;
-  readonly end?: string | undefined;
-  readonly maxNodes?: string | undefined;
-  readonly format?: ProfileFormat | undefined;
-}
-
-export interface SelectMergeSpanProfileResponse {
-  readonly flamegraph?: FlameGraph | undefined;
-  readonly tree?: string | undefined;
-  readonly warnings?: readonly string[] | undefined;
-}
-
-export interface SelectMergeProfileRequest {
-  readonly profileTypeID?: string | undefined;
-  readonly labelSelector?: string | undefined;
-  readonly start?: string | undefined;
-  readonly end?: string | undefined;
-  readonly maxNodes?: string | undefined;
-  readonly stackTraceSelector?: StackTraceSelector | undefined;
-  readonly profileIdSelector?: readonly string[] | undefined;
-  readonly traceIdSelector?: readonly string[] | undefined;
-}
-
 export interface SelectSeriesRequest {
   readonly profileTypeID?: string | undefined;
   readonly labelSelector?: string | undefined;
@@ -343,75 +170,6 @@ export interface SelectSeriesRequest {
 export interface SelectSeriesResponse {
   readonly series?: readonly Series[] | undefined;
   readonly warnings?: readonly string[] | undefined;
-}
-
-export interface SelectHeatmapRequest {
-  readonly profileTypeID?: string | undefined;
-  readonly labelSelector?: string | undefined;
-  readonly start?: string | undefined;
-  readonly end?: string | undefined;
-  readonly step?: number | undefined;
-  readonly groupBy?: readonly string[] | undefined;
-  readonly queryType?: HeatmapQueryType | undefined;
-  readonly exemplarType?: ExemplarType | undefined;
-  readonly limit?: string | undefined;
-  readonly rows?: HeatmapRows | undefined;
-}
-
-export interface SelectHeatmapResponse {
-  readonly series?: readonly HeatmapSeries[] | undefined;
-  readonly warnings?: readonly string[] | undefined;
-}
-
-export interface DiffRequest {
-  readonly left?: SelectMergeStacktracesRequest | undefined;
-  readonly right?: SelectMergeStacktracesRequest | undefined;
-  readonly format?: ProfileFormat | undefined;
-  readonly maxNodes?: string | undefined;
-  readonly formatOptions?: ProfileFormatOptions | undefined;
-}
-
-export interface DiffResponse {
-  readonly flamegraph?: FlameGraphDiff | undefined;
-  readonly functions?: FunctionTableDiff | undefined;
-  readonly warnings?: readonly string[] | undefined;
-}
-
-export interface FunctionTableDiff {
-  readonly left?: FunctionTable | undefined;
-  readonly right?: FunctionTable | undefined;
-  readonly leftTotal?: string | undefined;
-  readonly rightTotal?: string | undefined;
-  readonly totalFunctions?: string | undefined;
-  readonly functions?: readonly FunctionDiffRow[] | undefined;
-}
-
-export interface FunctionDiffRow {
-  readonly name?: string | undefined;
-  readonly leftSelf?: string | undefined;
-  readonly leftTotal?: string | undefined;
-  readonly rightSelf?: string | undefined;
-  readonly rightTotal?: string | undefined;
-}
-
-export interface FlameGraph {
-  readonly names?: readonly string[] | undefined;
-  readonly levels?: readonly Level[] | undefined;
-  readonly total?: string | undefined;
-  readonly maxSelf?: string | undefined;
-}
-
-export interface FlameGraphDiff {
-  readonly names?: readonly string[] | undefined;
-  readonly levels?: readonly Level[] | undefined;
-  readonly total?: string | undefined;
-  readonly maxSelf?: string | undefined;
-  readonly leftTicks?: string | undefined;
-  readonly rightTicks?: string | undefined;
-}
-
-export interface Level {
-  readonly values?: readonly string[] | undefined;
 }
 
 export interface AnalyzeQueryRequest {
@@ -557,50 +315,6 @@ export interface SandwichResponse {
   readonly resolution?: string | undefined;
 }
 
-export interface LinesRequest {
-  readonly query?: Query | undefined;
-  readonly function?: string | undefined;
-  readonly page?: Page | undefined;
-}
-
-export interface LinesResponse {
-  readonly self?: string | undefined;
-  readonly total?: string | undefined;
-  readonly unit?: string | undefined;
-  readonly count?: string | undefined;
-  readonly rows?: readonly LineRow[] | undefined;
-  readonly warnings?: readonly string[] | undefined;
-  readonly averagedProfiles?: string | undefined;
-  readonly resolution?: string | undefined;
-}
-
-export interface LineRow {
-  readonly file?: string | undefined;
-  readonly line?: string | undefined;
-  readonly self?: string | undefined;
-  readonly total?: string | undefined;
-}
-
-export interface SubtreeRequest {
-  readonly query?: Query | undefined;
-  readonly path?: readonly string[] | undefined;
-  readonly skip?: number | undefined;
-  readonly maxNodes?: string | undefined;
-  readonly maxOtherPpm?: number | undefined;
-}
-
-export interface SubtreeResponse {
-  readonly self?: string | undefined;
-  readonly total?: string | undefined;
-  readonly unit?: string | undefined;
-  readonly callees?: string | undefined;
-  readonly tree?: Tree | undefined;
-  readonly warnings?: readonly string[] | undefined;
-  readonly other?: string | undefined;
-  readonly averagedProfiles?: string | undefined;
-  readonly resolution?: string | undefined;
-}
-
 export interface GraphRequest {
   readonly query?: Query | undefined;
   readonly path?: readonly string[] | undefined;
@@ -637,105 +351,18 @@ export interface GraphResponse {
   readonly resolution?: string | undefined;
 }
 
-export interface ChangesRequest {
-  readonly left?: Query | undefined;
-  readonly right?: Query | undefined;
-  readonly level?: ChangeLevel | undefined;
-  readonly measure?: Measure | undefined;
-  readonly order?: ChangeOrder | undefined;
-  readonly onlyMoreThanSamplingNoise?: boolean | undefined;
-  readonly page?: Page | undefined;
-}
-
-export interface ChangesResponse {
-  readonly left?: ChangesSide | undefined;
-  readonly right?: ChangesSide | undefined;
-  readonly unit?: string | undefined;
-  readonly count?: string | undefined;
-  readonly rows?: readonly ChangeRow[] | undefined;
-  readonly untested?: string | undefined;
-  readonly warnings?: readonly string[] | undefined;
-  readonly resolution?: string | undefined;
-}
-
-export interface ChangesSide {
-  readonly total?: string | undefined;
-  readonly period?: string | undefined;
-  readonly profiles?: string | undefined;
-  readonly averagedProfiles?: string | undefined;
-}
-
-export interface ChangeRow {
-  readonly function?: string | undefined;
-  readonly file?: string | undefined;
-  readonly line?: string | undefined;
-  readonly left?: Weights | undefined;
-  readonly right?: Weights | undefined;
-  readonly shareChange?: number | undefined;
-  readonly pValue?: number | undefined;
-  readonly verdict?: Verdict | undefined;
-}
-
-export interface Weights {
-  readonly self?: string | undefined;
-  readonly total?: string | undefined;
-}
-
-export interface ProfilesRequest {
-  readonly query?: Query | undefined;
-  readonly order?: ProfileOrder | undefined;
-  readonly page?: Page | undefined;
-}
-
-export interface ProfilesResponse {
-  readonly unit?: string | undefined;
-  readonly count?: string | undefined;
-  readonly rows?: readonly ProfileRow[] | undefined;
-  readonly warnings?: readonly string[] | undefined;
-  readonly resolution?: string | undefined;
-}
-
-export interface ProfileRow {
-  readonly id?: string | undefined;
-  readonly labels?: readonly LabelPair[] | undefined;
-  readonly timeNanos?: string | undefined;
-  readonly durationNanos?: string | undefined;
-  readonly period?: string | undefined;
-  readonly total?: string | undefined;
-}
-
-export interface SamplesRequest {
-  readonly query?: Query | undefined;
-  readonly columns?: readonly string[] | undefined;
-  readonly limit?: string | undefined;
-  readonly cursor?: string | undefined;
-}
-
-export interface SamplesChunk {
-  readonly arrow?: string | undefined;
-}
-
 /** Request and response of each method. The key is its path below the root of the server. */
 export interface ApiMethods {
   readonly "querier.v1.QuerierService/ProfileTypes": { request: ProfileTypesRequest; response: ProfileTypesResponse };
   readonly "querier.v1.QuerierService/LabelValues": { request: LabelValuesRequest; response: LabelValuesResponse };
   readonly "querier.v1.QuerierService/LabelNames": { request: LabelNamesRequest; response: LabelNamesResponse };
   readonly "querier.v1.QuerierService/Series": { request: SeriesRequest; response: SeriesResponse };
-  readonly "querier.v1.QuerierService/SelectMergeStacktraces": { request: SelectMergeStacktracesRequest; response: SelectMergeStacktracesResponse };
-  readonly "querier.v1.QuerierService/SelectMergeSpanProfile": { request: SelectMergeSpanProfileRequest; response: SelectMergeSpanProfileResponse };
-  readonly "querier.v1.QuerierService/SelectMergeProfile": { request: SelectMergeProfileRequest; response: unknown };
   readonly "querier.v1.QuerierService/SelectSeries": { request: SelectSeriesRequest; response: SelectSeriesResponse };
-  readonly "querier.v1.QuerierService/SelectHeatmap": { request: SelectHeatmapRequest; response: SelectHeatmapResponse };
-  readonly "querier.v1.QuerierService/Diff": { request: DiffRequest; response: DiffResponse };
   readonly "querier.v1.QuerierService/GetProfileStats": { request: GetProfileStatsRequest; response: GetProfileStatsResponse };
   readonly "querier.v1.QuerierService/AnalyzeQuery": { request: AnalyzeQueryRequest; response: AnalyzeQueryResponse };
   readonly "athanor.v1.ExploreService/Functions": { request: FunctionsRequest; response: FunctionsResponse };
   readonly "athanor.v1.ExploreService/Sandwich": { request: SandwichRequest; response: SandwichResponse };
-  readonly "athanor.v1.ExploreService/Lines": { request: LinesRequest; response: LinesResponse };
   readonly "athanor.v1.ExploreService/Graph": { request: GraphRequest; response: GraphResponse };
-  readonly "athanor.v1.ExploreService/Subtree": { request: SubtreeRequest; response: SubtreeResponse };
-  readonly "athanor.v1.ExploreService/Changes": { request: ChangesRequest; response: ChangesResponse };
-  readonly "athanor.v1.ExploreService/Profiles": { request: ProfilesRequest; response: ProfilesResponse };
 }
 
 export type MethodName = keyof ApiMethods;
