@@ -1,5 +1,5 @@
 // Refresh of the page, once and at intervals.
-import { effect } from "@preact/signals";
+import { computed, effect } from "@preact/signals";
 import { refresh } from "../../url/clock";
 import { navigate, view } from "../../url/store";
 
@@ -13,13 +13,14 @@ const INTERVALS: readonly (readonly [seconds: number, title: string])[] = [
 
 /** Refreshes at the interval of the view while the page is visible, and at once when it becomes visible late. */
 export function startRefresh(): void {
+  const intervalSeconds = computed(() => view.value.refreshSeconds);
   let lastRefresh = Date.now();
   const refreshNow = () => {
     lastRefresh = Date.now();
     refresh();
   };
   effect(() => {
-    const intervalMs = view.value.refreshSeconds * 1_000;
+    const intervalMs = intervalSeconds.value * 1_000;
     if (intervalMs === 0) return;
     const refreshIfVisible = () => {
       if (!document.hidden && Date.now() - lastRefresh >= intervalMs - 100) refreshNow();
