@@ -71,13 +71,14 @@ function zoomSelected(context: FlameContext): void {
   if (selectedNode === zoomedNode && (graph.truncated[selectedNode] as number) > 0) openHidden(selectedNode);
 }
 
-/** Hides the tooltip and returns to the previous zoom; without one, to the whole graph. */
+/** Hides the tooltip and returns to the previous zoom; without one, to the whole graph. The selection stays. */
 function goBack(context: FlameContext): void {
   const { hover, selection, flameView, zoomHistory } = context;
   hover.value = undefined;
   const previous = zoomHistory.pop();
-  if (previous !== undefined) selection.zoomTo(previous);
-  else if (context.zoomedNode !== 0) selection.zoomTo([]);
+  const selected = selection.selectedPath.peek();
+  if (previous !== undefined) selection.zoomTo(previous, selected);
+  else if (context.zoomedNode !== 0) selection.zoomTo([], selected);
   else flameView.zoomToNode(0, hasMotion());
 }
 

@@ -7,8 +7,8 @@ import { navigate, view } from "../../url/store";
 export interface FrameSelection {
   readonly zoomPath: ReadonlySignal<readonly string[]>;
   readonly selectedPath: ReadonlySignal<readonly string[]>;
-  /** Zooms to a frame and selects it. */
-  zoomTo(path: readonly string[]): void;
+  /** Zooms to a frame. Selects it, or the frame of `selected`. */
+  zoomTo(path: readonly string[], selected?: readonly string[]): void;
   select(path: readonly string[]): void;
 }
 
@@ -16,7 +16,7 @@ export interface FrameSelection {
 export const pageSelection: FrameSelection = {
   zoomPath: computed(() => view.value.zoomPath),
   selectedPath: computed(() => view.value.selectedPath),
-  zoomTo: (path) => navigate({ zoomPath: path, selectedPath: path }),
+  zoomTo: (path, selected = path) => navigate({ zoomPath: path, selectedPath: selected }),
   select: (path) => navigate({ selectedPath: path }, "typing"),
 };
 
@@ -27,9 +27,9 @@ export function createLocalSelection(): FrameSelection {
   return {
     zoomPath,
     selectedPath,
-    zoomTo: (path) => {
+    zoomTo: (path, selected = path) => {
       zoomPath.value = path;
-      selectedPath.value = path;
+      selectedPath.value = selected;
     },
     select: (path) => {
       selectedPath.value = path;
