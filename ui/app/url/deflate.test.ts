@@ -10,7 +10,7 @@ const toText = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 function sampleTexts(): Uint8Array[] {
   const random = new SeededRandom(1);
   const texts = ["", "a", "a".repeat(100_000), "abc".repeat(500)];
-  for (let count = 0; count < 200; count++) texts.push(random.list(300, () => random.hostileText()).join(""));
+  for (let count = 0; count < 40; count++) texts.push(random.list(300, () => random.hostileText()).join(""));
   const noise = Uint8Array.from({ length: 5_000 }, () => random.below(256));
   return [...texts.map((text) => new TextEncoder().encode(text)), noise];
 }
@@ -45,7 +45,7 @@ test("decompression bomb is rejected at its limit", () => {
 test("damaged input is rejected or ends, and never hangs", () => {
   const random = new SeededRandom(2);
   const valid = deflateRawSync(new TextEncoder().encode("main;work;".repeat(50)));
-  for (let count = 0; count < 5_000; count++) {
+  for (let count = 0; count < 1_000; count++) {
     const bytes =
       count % 2 === 0 ? Uint8Array.from(valid) : Uint8Array.from({ length: 40 }, () => random.below(256));
     bytes[random.below(bytes.length)] = random.below(256);

@@ -6,7 +6,7 @@ import { SeededRandom } from "./testing/random";
 
 test("path of hostile names survives", () => {
   const random = new SeededRandom(3);
-  for (let count = 0; count < 1_000; count++) {
+  for (let count = 0; count < 200; count++) {
     const names = [random.hostileText(), ...random.list(40, () => random.hostileText(20))];
     expect(decodePath(encodePath(names))).toEqual(names);
   }
