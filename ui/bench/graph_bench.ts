@@ -24,14 +24,22 @@ const MAX_DEPTH = 60;
 const ROOT_WEIGHT = 1e9;
 
 /** Appends a subtree. Its weight and its nodes are split among the callees by random shares, the heaviest first. */
-function appendSubtree(tree: RandomTree, random: SeededRandom, nodes: number, weight: number, depth: number): void {
+function appendSubtree(
+  tree: RandomTree,
+  random: SeededRandom,
+  nodes: number,
+  weight: number,
+  depth: number,
+): void {
   const index = tree.callees.push(0) - 1;
   let rest = nodes - 1;
   const selfWeight = rest === 0 ? weight : Math.floor(weight * random.next() * 0.1);
   tree.self.push(BigInt(Math.floor(selfWeight)));
   if (rest === 0) return;
   const count = depth >= MAX_DEPTH ? rest : Math.min(rest, 1 + random.below(4));
-  const shares = Array.from({ length: count }, () => random.next() ** 2 + 0.01).sort((first, second) => second - first);
+  const shares = Array.from({ length: count }, () => random.next() ** 2 + 0.01).sort(
+    (first, second) => second - first,
+  );
   const sum = shares.reduce((total, share) => total + share, 0);
   tree.callees[index] = count;
   for (let callee = 0; callee < count; callee++) {
@@ -93,7 +101,11 @@ function measure(run: (round: number) => void): Timing {
     times.push(performance.now() - started);
   }
   times.sort((first, second) => first - second);
-  return { fastest: times[0] as number, median: times[ROUNDS >> 1] as number, p95: times[Math.floor(ROUNDS * 0.95)] as number };
+  return {
+    fastest: times[0] as number,
+    median: times[ROUNDS >> 1] as number,
+    p95: times[Math.floor(ROUNDS * 0.95)] as number,
+  };
 }
 
 function report(label: string, timing: Timing, floor: Timing): void {
@@ -112,7 +124,11 @@ function sumBytes(bytes: Uint8Array): number {
 
 function benchLayout(graph: Graph, floor: Timing): void {
   const columns = prepareLayout(graph);
-  report("prepare layout", measure(() => prepareLayout(graph)), floor);
+  report(
+    "prepare layout",
+    measure(() => prepareLayout(graph)),
+    floor,
+  );
   const boxes = new BoxList();
   const whole = graph.total[0] as number;
   const rows = { firstDepth: 0, lastDepth: Math.ceil(HEIGHT_PIXELS / ROW_PIXELS) };
@@ -137,13 +153,25 @@ function benchGraph(label: string, nodeCount: number): void {
   console.log(`\n${label}, ${bytes.length} bytes: milliseconds (fastest, median, p95), times the floor`);
   report("floor: sum of all bytes", floor, floor);
   const graph = decodeGraph(bytes);
-  report("decode", measure(() => decodeGraph(bytes)), floor);
+  report(
+    "decode",
+    measure(() => decodeGraph(bytes)),
+    floor,
+  );
   const packed = packGraph(graph);
-  report("receive from the worker", measure(() => unpackGraph(packed)), floor);
+  report(
+    "receive from the worker",
+    measure(() => unpackGraph(packed)),
+    floor,
+  );
   if (buffersOfGraph(packed).length === 0) throw new Error("a graph has no buffers");
   benchLayout(graph, floor);
   const pattern = parseSearch("/Method9.*7$/");
-  report("match a regex", measure(() => matchNames(graph.names, pattern)), floor);
+  report(
+    "match a regex",
+    measure(() => matchNames(graph.names, pattern)),
+    floor,
+  );
 }
 
 benchGraph("100 000 nodes", 100_000);

@@ -5,9 +5,6 @@ import type { Graph } from "./graph";
 export const CodeKind = { application: 0, kernel: 1, runtime: 2, unknown: 3 } as const;
 export type CodeKind = (typeof CodeKind)[keyof typeof CodeKind];
 
-/** Text form of each kind, in the order of their numbers. */
-export const CODE_KIND_LABELS = ["application", "kernel", "runtime", "unknown"] as const;
-
 const KERNEL_BINARY = /^(\[kernel.*\]|\[guest\.kernel.*\]|kernel|vmlinux.*|kallsyms|.+\.ko(\.(xz|gz|zst))?)$/;
 const KERNEL_NAME =
   /(_\[k\]$|^(entry_SYSCALL|do_syscall_64|__x64_sys_|__do_sys_|__arm64_sys_|asm_exc_|asm_sysvec_|asm_common_interrupt|ret_from_fork|el0_|el1h_|el0t_))/;

@@ -40,11 +40,6 @@ function findCallee(graph: Graph, node: number, name: string): number | undefine
   return undefined;
 }
 
-/** Returns whether `ancestor` is the node itself or one of its callers. */
-export function isWithin(graph: Graph, node: number, ancestor: number): boolean {
-  return node >= ancestor && node < (graph.end[ancestor] as number);
-}
-
 /** Nodes around a node, as the arrow keys reach them. -1 where there is none. */
 export interface NodeNeighbors {
   readonly caller: number;

@@ -1,5 +1,6 @@
 // Facts about a node as text: for the tooltip and for screen readers.
 
+import { ROOT_LABEL } from "../../canvas/flame_painter";
 import type { Graph } from "../../graph/graph";
 import { showName } from "../../graph/names";
 import { nameOfNode } from "../../graph/path";
@@ -21,11 +22,8 @@ export interface NodeFacts {
   readonly hidden: string;
 }
 
-/** Label of the root, which has no name. */
-export const ROOT_NAME = "all";
-
 export function displayNodeName(graph: Graph, node: number): string {
-  return node === 0 ? ROOT_NAME : showName(nameOfNode(graph, node));
+  return node === 0 ? ROOT_LABEL : showName(nameOfNode(graph, node));
 }
 
 /** Returns the facts about a node, with its share of the zoomed node. */

@@ -1,7 +1,7 @@
 // Path from the root to the zoomed frame. Each part zooms to its frame.
 
+import { ROOT_LABEL } from "../../canvas/flame_painter";
 import { fitLabel, labelForms } from "../../graph/names";
-import { ROOT_NAME } from "./node_facts";
 
 interface PathBarProps {
   readonly path: readonly string[];
@@ -24,7 +24,7 @@ export function PathBar({ path, isFreeZoom, isLoading, summary, onZoom, onReset 
       <nav aria-label="Callers of the zoomed frame">
         <ol>
           <PathPart
-            name={ROOT_NAME}
+            name={ROOT_LABEL}
             title="The whole graph"
             isCurrent={path.length === 0}
             onClick={() => onZoom([])}
