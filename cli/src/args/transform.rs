@@ -85,8 +85,7 @@ impl FromArgMatches for TransformArgs {
         let transforms =
             options.into_iter().filter_map(|(_, name, text)| StackTransform::parse_option(name, text));
         let transforms = transforms.collect::<Result<Vec<_>, _>>().and_then(StackTransforms::new);
-        let transforms =
-            transforms.map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n")))?;
+        let transforms = transforms.map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))?;
         Ok(TransformArgs { transforms })
     }
 
