@@ -104,7 +104,7 @@ export function encodePprof(profile: PprofProfile): Uint8Array {
   }
   locations.keys.forEach((key, index) => {
     const [name = "", file = "", line = "0", binary = ""] = key.split(FIELD_SEPARATOR);
-    const functionId = functions.of([name, file].join(FIELD_SEPARATOR));
+    const functionId = functions.of([name, file, line].join(FIELD_SEPARATOR));
     const lineMessage = new MessageWriter().varint(1, functionId).varint(2, BigInt(line));
     const location = new MessageWriter().varint(1, index + 1);
     if (binary !== "") location.varint(2, mappings.of(binary));
@@ -116,9 +116,9 @@ export function encodePprof(profile: PprofProfile): Uint8Array {
     writer.message(3, mapping);
   });
   functions.keys.forEach((key, index) => {
-    const [name = "", file = ""] = key.split(FIELD_SEPARATOR);
+    const [name = "", file = "", line = "0"] = key.split(FIELD_SEPARATOR);
     const fields = new MessageWriter().varint(1, index + 1).varint(2, texts.of(name));
-    writer.message(5, fields.varint(3, texts.of(name)).varint(4, texts.of(file)).varint(5, 1));
+    writer.message(5, fields.varint(3, texts.of(name)).varint(4, texts.of(file)).varint(5, BigInt(line)));
   });
   writer.varint(9, BigInt(profile.timeMs) * 1_000_000n).varint(10, BigInt(profile.durationMs) * 1_000_000n);
   writer.message(11, valueType(profile.periodType)).varint(12, profile.period);

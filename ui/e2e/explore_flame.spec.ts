@@ -1,0 +1,227 @@
+// Flame and icicle graphs of Explore: pointer, zoom, tooltip, truncated nodes, search.
+import type { Page } from "@playwright/test";
+import { formatPercent, formatValue } from "../app/theme/format";
+import { pushFile } from "./support/api";
+import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
+import { expect, linkTo, test } from "./support/fixtures";
+import { CPU_PERIOD, CPU_TYPE, functionsOf, totalOf, totalOfPath } from "./support/shop";
+
+const TOTAL_PATH = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total"];
+
+/** Returns the value of a parameter of the page's address. */
+function parameter(page: Page, name: string): string | null {
+  return new URL(page.url()).searchParams.get(name);
+}
+
+for (const view of ["flame", "icicle"] as const) {
+  test(`${view}: click zooms, path bar and Back return`, async ({ openShop, shopQuery, shopSite }) => {
+    const page = await openShop({ w: view });
+    const panel = flamePanel(page, view);
+    await panel.ready();
+    const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+    const { checkout } = shopSite.shop;
+    await expect(panel.summary).toHaveText(
+      `${formatValue(totalOf(checkout), "nanoseconds")} · ${tree.response.fullNodes} frames`,
+    );
+    const zoomed = nodeAt(tree, TOTAL_PATH);
+    expect(zoomed.total).toBe(totalOfPath(checkout, TOTAL_PATH));
+    await panel.click(tree, zoomed);
+    const path = panel.panel.getByRole("navigation", { name: "Callers of the zoomed frame" });
+    await expect(path.getByRole("button")).toHaveText(["all", ...TOTAL_PATH]);
+    await expect(path.getByRole("button", { name: "Total" })).toHaveAttribute("aria-current", "true");
+    expect(parameter(page, "z")).not.toBeNull();
+    await path.getByRole("button", { name: "main.main" }).click();
+    await expect(path.getByRole("button")).toHaveText(["all", "main.main"]);
+    await page.goBack();
+    await expect(path.getByRole("button")).toHaveText(["all", ...TOTAL_PATH]);
+    await page.goBack();
+    await expect(path.getByRole("button")).toHaveText(["all"]);
+    await page.goForward();
+    await expect(path.getByRole("button")).toHaveText(["all", ...TOTAL_PATH]);
+    await page.reload();
+    await expect(path.getByRole("button")).toHaveText(["all", ...TOTAL_PATH]);
+    await panel.panel.getByRole("button", { name: "Reset zoom" }).click();
+    await expect(path.getByRole("button")).toHaveText(["all"]);
+  });
+
+  test(`${view}: tooltip equals the API`, async ({ openShop, shopQuery, callShop, shopSite }) => {
+    const page = await openShop({ w: view });
+    const panel = flamePanel(page, view);
+    await panel.ready();
+    const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+    const { checkout } = shopSite.shop;
+    const whole = totalOf(checkout);
+    for (const path of [TOTAL_PATH, [...TOTAL_PATH, "encoding/json.Marshal"], ["main.main", "shop/tree.walk"]]) {
+      const node = nodeAt(tree, path);
+      const caller = nodeAt(tree, path.slice(0, -1));
+      await panel.hover(tree, node);
+      const name = path.at(-1) ?? "";
+      await expect(panel.tooltip).toContainText(name);
+      const everywhere = functionsOf(checkout).get(name)?.total ?? 0n;
+      const { matchedTotal, total, rows } = await callShop("athanor.v1.ExploreService/Functions", {
+        query: shopQuery(),
+        filter: { regex: `^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$` },
+      });
+      expect([BigInt(matchedTotal), BigInt(total)]).toEqual([everywhere, whole]);
+      await expect(panel.tooltip).not.toContainText("…");
+      const samples = node.total / CPU_PERIOD;
+      const facts = await panel.facts();
+      const margin = facts["Samples"]?.replaceAll("\u202f", "").match(/^(\d+) ± (\d+) \(95 %\)$/);
+      expect(BigInt(margin?.[1] ?? -1)).toBe(samples);
+      expect(Math.abs(Number(margin?.[2]) - 1.96 * Math.sqrt(Number(samples)))).toBeLessThanOrEqual(1);
+      expect(facts).toMatchObject({
+        Total: formatValue(node.total, "nanoseconds"),
+        Self: formatValue(node.self, "nanoseconds"),
+        "Of all": formatPercent(node.total, whole),
+        "Of caller": formatPercent(node.total, caller.total),
+        "In all places": `${formatValue(everywhere, "nanoseconds")} (${formatPercent(everywhere, whole)})`,
+      });
+      await expect(panel.tooltip).toContainText(`${rows[0].file}:${10 + name.length}`);
+      await expect(panel.tooltip.locator(".flame-tooltip-place")).toContainText(rows[0].binary);
+    }
+  });
+
+  test(`${view}: Ctrl-wheel and drag zoom freely`, async ({ openShop, shopQuery, shopSite }) => {
+    const page = await openShop({ w: view });
+    const panel = flamePanel(page, view);
+    await panel.ready();
+    const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+    const node = nodeAt(tree, TOTAL_PATH);
+    const point = await panel.pointOf(tree, node);
+    const before = await panel.surface.screenshot();
+    await page.mouse.move(point.x, point.y);
+    await page.keyboard.down("Control");
+    await page.mouse.wheel(0, -300);
+    await page.keyboard.up("Control");
+    const reset = panel.panel.getByRole("button", { name: "Reset zoom" });
+    await expect(reset).toBeEnabled();
+    // The frame under the pointer stays under it.
+    await page.mouse.move(point.x + 1, point.y);
+    await expect(panel.tooltip).toContainText("shop/cart.(*Cart).Total");
+    expect(parameter(page, "z"), "free zooming is no step of the history").toBeNull();
+    const zoomed = await panel.surface.screenshot();
+    expect(zoomed.equals(before)).toBe(false);
+    await page.mouse.down();
+    await page.mouse.move(point.x - 200, point.y, { steps: 5 });
+    await page.mouse.up();
+    await expect.poll(async () => (await panel.surface.screenshot()).equals(zoomed)).toBe(false);
+    await reset.click();
+    await expect(reset).toBeHidden();
+  });
+}
+
+test("zoomed tooltip states the share of the zoomed frame", async ({ openShop, shopQuery, shopSite }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+  const zoomed = nodeAt(tree, TOTAL_PATH);
+  const callee = nodeAt(tree, [...TOTAL_PATH, "shop/tax.Rate"]);
+  await panel.click(tree, zoomed);
+  await expect(panel.panel.getByRole("navigation").getByRole("button")).toHaveCount(4);
+  await expect(async () => {
+    await panel.hover(tree, callee, zoomed);
+    await expect(panel.tooltip).toContainText("shop/tax.Rate", { timeout: 500 });
+  }).toPass();
+  expect(await panel.facts()).toMatchObject({
+    "Of zoomed frame": formatPercent(callee.total, zoomed.total),
+    "Of all": formatPercent(callee.total, totalOf(shopSite.shop.checkout)),
+  });
+});
+
+test("drag on the minimap moves the visible part", async ({ openShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const box = await panel.panel.locator(".flame-minimap").boundingBox();
+  if (box === null) throw new Error("the minimap is not visible");
+  await page.mouse.move(box.x + box.width * 0.1, box.y + 10);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.4, box.y + 10, { steps: 4 });
+  await page.mouse.up();
+  await expect(panel.panel.getByRole("button", { name: "Reset zoom" })).toBeEnabled();
+});
+
+test("truncated node states what it hides and opens without movement", async ({ page, shopSite, callShop }) => {
+  test.setTimeout(90_000);
+  const { start, end } = shopSite.shop;
+  // 300 hubs with 250 callees each are more frames than a graph has. The callees of the last hubs are the lightest.
+  const hubs = 300;
+  const callees = 250;
+  for (let first = 0; first < hubs; first += 60) {
+    const lines: string[] = [];
+    for (let hub = first; hub < first + 60; hub++) {
+      // All hubs are of one width, so that the pointer reaches each.
+      lines.push(`main;hub${hub} ${1 + callees * hub}`);
+      for (let callee = 0; callee < callees; callee++) lines.push(`main;hub${hub};c${callee} ${hubs - hub}`);
+    }
+    const push = { name: "wide.cpu", fromMs: end - 120_000 - first * 1_000, extra: { sampleRate: "1000000000" } };
+    await pushFile(shopSite.api, `${lines.join("\n")}\n`, push);
+  }
+  const selector = '{service_name="wide"}';
+  const query = { profileType: CPU_TYPE, selector, start: String(start), end: String(end) };
+  const tree = await fetchFlame(shopSite.api, { query });
+  expect(Number(tree.response.fullNodes)).toBe(2 + hubs + hubs * callees);
+  expect(tree.nodes.length).toBeLessThan(Number(tree.response.fullNodes));
+  const hidden = tree.nodes.find((node) => node.depth === 2 && node.truncated > 0n && node.self > 0n);
+  if (hidden === undefined) throw new Error("no hub is truncated");
+  const view = { p: "explore", y: CPU_TYPE, q: selector, f: String(start), u: String(end), w: "icicle" };
+  await page.goto(linkTo(shopSite.url, view));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await expect(panel.summary).toContainText("of 75\u202f302 frames");
+  await panel.click(tree, hidden);
+  const parts = panel.panel.getByRole("navigation", { name: /Callers/ }).getByRole("button");
+  await expect(parts).toHaveText(["all", "main", hidden.name]);
+  const subtree = await callShop("athanor.v1.ExploreService/Graph", { query, path: [...hidden.path] });
+  expect(Number(subtree.rootCallees)).toBe(callees);
+  await expect(panel.summary, "frames of the fetched subtree").toContainText(
+    `${(tree.nodes.length + missingOf(tree, hidden, callees)).toLocaleString("en").replaceAll(",", "\u202f")} of`,
+  );
+  await expect(parts).toHaveText(["all", "main", hidden.name]);
+  // The zoomed frame is where it was, and its callees are complete.
+  await expect(async () => {
+    await panel.hover(tree, hidden, hidden);
+    await expect(panel.tooltip).toContainText(hidden.name, { timeout: 500 });
+  }).toPass();
+  const facts = await panel.facts();
+  expect(facts["Hidden below"]).toBeUndefined();
+  expect(facts["Total"]).toBe(formatValue(hidden.total, "nanoseconds"));
+});
+
+/** Returns the number of callees that a truncated node lacks. */
+function missingOf(tree: Awaited<ReturnType<typeof fetchFlame>>, hidden: { path: readonly string[] }, callees: number) {
+  const prefix = hidden.path.join("\n");
+  const shown = tree.nodes.filter(({ path, depth }) => depth === 3 && path.slice(0, -1).join("\n") === prefix);
+  return callees - shown.length;
+}
+
+test("search states the API's numbers and n jumps through matches", async ({ openShop, shopQuery, callShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const plain = await panel.surface.screenshot();
+  await page.keyboard.press("/");
+  await expect(page.getByRole("textbox", { name: /Search functions/ })).toBeFocused();
+  await page.keyboard.type("json.Marshal");
+  const { count, matchedTotal, total } = await callShop("athanor.v1.ExploreService/Functions", {
+    query: shopQuery(),
+    filter: { substring: "json.Marshal" },
+  });
+  expect(count).toBe("1");
+  await expect(page.locator("#search-status")).toHaveText(
+    `1 function, ${formatPercent(BigInt(matchedTotal), BigInt(total))}`,
+  );
+  await expect.poll(async () => (await panel.surface.screenshot()).equals(plain)).toBe(false);
+  await panel.surface.focus();
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await page.keyboard.press("n");
+  await expect(live).toContainText("encoding/json.Marshal");
+  const first = parameter(page, "n");
+  expect(first).toContain("Marshal");
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n")).not.toBe(first);
+  expect(parameter(page, "n")).toContain("Marshal");
+  await page.keyboard.press("Shift+N");
+  await expect.poll(() => parameter(page, "n")).toBe(first);
+});

@@ -1,0 +1,264 @@
+// Timeline, tree, sandwich and split views of Explore.
+import { formatCost, formatRate } from "../app/theme/cost";
+import { formatExact, formatPercent, formatValue } from "../app/theme/format";
+import { callApi } from "./support/api";
+import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
+import { expect, test } from "./support/fixtures";
+import { CPU_TYPE, HEAP_TYPE, totalOf, totalOfPath } from "./support/shop";
+import { readTable } from "./support/table";
+
+const SELECT_SERIES = "querier.v1.QuerierService/SelectSeries";
+const CART_SELECTOR = '{service_name="cart"}';
+
+test("timeline shows the series of the API as rate and sum", async ({ openShop, calls, shopSite }) => {
+  const page = await openShop({ tz: "utc" });
+  const readout = page.locator(".timeline-readout");
+  const { start, end, checkout } = shopSite.shop;
+  await expect(readout).toContainText(formatRate(totalOf(checkout), end - start, CPU_TYPE));
+  const call = calls.find(({ method }) => method === SELECT_SERIES);
+  const { series } = await callApi(shopSite.api, SELECT_SERIES, call?.message);
+  const points: { timestamp: string; value: number }[] = series[0].points;
+  const { step } = call?.message ?? {};
+  const rows = page.locator(".timeline table tbody tr");
+  await expect(rows).not.toHaveCount(0);
+  const shown = await rows.evaluateAll((elements) =>
+    elements.map((row) => [...row.children].map((cell) => cell.textContent ?? "")),
+  );
+  for (const { timestamp, value } of points) {
+    const time = new Date(Number(timestamp)).toISOString().slice(0, 19).replace("T", " ");
+    const row = shown.find(([title]) => title === `${time}Z`);
+    expect(row?.[1]).toBe(formatRate(BigInt(value), step * 1_000, CPU_TYPE));
+  }
+  await page.getByRole("group", { name: "Value" }).getByRole("button", { name: "sum" }).click();
+  await expect(readout).toContainText(formatValue(totalOf(checkout), "nanoseconds"));
+  expect(new URL(page.url()).searchParams.get("tv")).toBe("sum");
+});
+
+test("timeline by label lists the groups of the API, stacked or as lines", async ({ openShop, shopSite }) => {
+  const page = await openShop();
+  const by = page.getByRole("combobox", { name: "By", exact: true });
+  await by.fill("pod");
+  await by.press("Enter");
+  const legend = page.getByRole("list", { name: "Values of pod" }).getByRole("listitem");
+  await expect(legend).toHaveCount(3);
+  const { start, end } = shopSite.shop;
+  const { series } = await callApi(shopSite.api, SELECT_SERIES, {
+    ...{ profileTypeID: CPU_TYPE, labelSelector: '{service_name="checkout"}', groupBy: ["pod"] },
+    ...{ start: String(end), end: String(end), step: (end - start) / 1_000 },
+  });
+  for (const { labels, points } of series) {
+    await expect(legend.filter({ hasText: labels[0].value })).toContainText(
+      formatRate(BigInt(points[0].value), end - start, CPU_TYPE),
+    );
+  }
+  await page.getByRole("group", { name: "Drawing" }).getByRole("button", { name: "stacked" }).click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("tm")).toBe("stacked");
+  await legend.first().getByRole("button").click();
+  await expect(legend.first().getByRole("button")).toHaveAttribute("aria-pressed", "false");
+});
+
+test("gauges of the timeline are labeled as averages", async ({ openShop, callShop, shopQuery }) => {
+  const page = await openShop({ y: HEAP_TYPE, q: CART_SELECTOR, w: "flame,table" });
+  await expect(page.locator(".timeline-note")).toContainText("average");
+  const query = shopQuery({ profileType: HEAP_TYPE, selector: CART_SELECTOR });
+  const { total, unit, averagedProfiles, rows } = await callShop("athanor.v1.ExploreService/Functions", { query });
+  expect(averagedProfiles).toBe("3");
+  await expect(page.locator(".table-summary")).toContainText(`${formatValue(BigInt(total), unit)} on average`);
+  await expect(flamePanel(page).summary).toContainText(formatValue(BigInt(total), unit));
+  const shown = await readTable(page.getByRole("grid", { name: "Functions" }));
+  expect(shown.map((row) => row["cum"])).toEqual(
+    rows.map((row: { total: string }) => formatValue(BigInt(row.total), unit)),
+  );
+  await expect(page.locator(".timeline-readout")).toContainText(formatCost(BigInt(total), 1, HEAP_TYPE));
+});
+
+test("range dragged on the timeline drives everything below, and undo returns", async ({
+  openShop,
+  shopSite,
+  shopQuery,
+}) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const before = await panel.summary.innerText();
+  const plot = page.locator(".timeline-chart .u-over");
+  const box = await plot.boundingBox();
+  if (box === null) throw new Error("the timeline is not visible");
+  await page.mouse.move(box.x + box.width * 0.5, box.y + box.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width * 0.75, box.y + box.height / 2, { steps: 6 });
+  await page.mouse.up();
+  await expect(panel.summary).not.toHaveText(before);
+  const { searchParams } = new URL(page.url());
+  const from = Number(searchParams.get("f"));
+  const until = Number(searchParams.get("u"));
+  const { start, end } = shopSite.shop;
+  expect(Math.abs(from - (start + (end - start) * 0.5))).toBeLessThan(60_000);
+  expect(Math.abs(until - (start + (end - start) * 0.75))).toBeLessThan(60_000);
+  await page.getByRole("button", { name: "Request as a command" }).last().click();
+  const curl = await page.locator('[data-command="curl"]').first().innerText();
+  const request = JSON.parse(/-d '([\s\S]*?)' \\/.exec(curl)?.[1] ?? "{}");
+  expect(Number(request.query.start)).toBeLessThanOrEqual(from);
+  expect(Number(request.query.end)).toBeGreaterThanOrEqual(until);
+  const { response } = await fetchFlame(shopSite.api, {
+    query: shopQuery({ start: request.query.start, end: request.query.end }),
+  });
+  await page.keyboard.press("Escape");
+  await expect(panel.summary).toContainText(formatValue(BigInt(response.total), "nanoseconds"));
+  await page.getByRole("button", { name: "Undo the last change of the range" }).click();
+  await expect(panel.summary).toHaveText(before);
+});
+
+test("range opens from the timeline by keyboard", async ({ openShop }) => {
+  const page = await openShop({ w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  await page.getByRole("application", { name: /^Timeline/ }).focus();
+  await page.keyboard.press("ArrowLeft");
+  for (let step = 0; step < 5; step++) await page.keyboard.press("Shift+PageUp");
+  const before = new URL(page.url()).searchParams.get("f");
+  await page.keyboard.press("Enter");
+  await expect.poll(() => new URL(page.url()).searchParams.get("f")).not.toBe(before);
+});
+
+test("dot of an exemplar opens its profile", async ({ openShop, callShop, shopQuery }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const chart = page.getByRole("application", { name: /^Timeline/ });
+  await chart.focus();
+  await expect(async () => {
+    await page.keyboard.press("ArrowLeft");
+    await expect(page.locator(".timeline [role=status]").last()).toContainText("opens its profile", { timeout: 50 });
+  }).toPass();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => new URL(page.url()).searchParams.get("id")).not.toBeNull();
+  const id = new URL(page.url()).searchParams.get("id");
+  const { rows, total } = await callShop("athanor.v1.ExploreService/Functions", {
+    query: shopQuery({ profileIdSelector: [id] }),
+  });
+  expect(rows.length).toBeGreaterThan(0);
+  await expect(panel.summary).toContainText(formatValue(BigInt(total), "nanoseconds"));
+  await page.getByRole("button", { name: /Remove the selection of profile/ }).click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("id")).toBeNull();
+});
+
+test("tree expands to the values of all paths", async ({ openShop, shopSite }) => {
+  const page = await openShop({ w: "tree" });
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  await expect(tree.getByRole("row", { name: /main\.main/ })).toBeVisible();
+  await tree.focus();
+  await page.keyboard.press("Home");
+  const { checkout } = shopSite.shop;
+  const expectRow = async (path: readonly string[]) => {
+    const values = tree
+      .getByRole("row", { name: path.at(-1) ?? "all" })
+      .first()
+      .locator("[data-value]");
+    const total = totalOfPath(checkout, path);
+    const self = totalOf(checkout.filter(({ names }) => names.join("\n") === path.join("\n")));
+    await expect(values.first()).toHaveAttribute("data-value", total.toString());
+    await expect(values.first()).toHaveAttribute("title", formatExact(total, "nanoseconds"));
+    await expect(values.last()).toHaveAttribute("data-value", self.toString());
+    await expect(values.first()).toHaveText(formatValue(total, "nanoseconds"));
+  };
+  await expectRow(["main.main"]);
+  const path = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total", "shop/tax.Rate"];
+  for (const name of path.slice(0, -1)) {
+    const row = tree.getByRole("row", { name }).first();
+    const twisty = row.getByRole("button", { name: "Expand" });
+    if (await twisty.isVisible()) await twisty.click();
+    await expect(row).toHaveAttribute("aria-expanded", "true");
+  }
+  await expectRow(path);
+  const cart = tree.getByRole("row", { name: "shop/cart.(*Cart).Total" }).first();
+  await cart.getByRole("button", { name: "Collapse" }).click();
+  await expect(tree.getByRole("row", { name: "shop/tax.Rate" })).toHaveCount(0);
+});
+
+test("sandwich equals the API", async ({ openShop, callShop, shopQuery }) => {
+  const page = await openShop({ w: "sandwich" });
+  await page.getByRole("grid", { name: "Functions" }).getByRole("row", { name: /json\.Marshal/ }).click();
+  const request = { query: shopQuery(), function: "encoding/json.Marshal" };
+  const response = await callShop("athanor.v1.ExploreService/Sandwich", request);
+  const bar = page.locator(".sandwich-function");
+  await expect(bar).toContainText("encoding/json.Marshal");
+  const total = BigInt(response.total);
+  await expect(bar.locator("strong[title]").nth(1)).toHaveAttribute("title", formatExact(total, "nanoseconds"));
+  await expect(bar).toContainText(`total ${formatValue(total, "nanoseconds")}`);
+  await expect(bar).toContainText(
+    `self ${formatValue(BigInt(response.self), "nanoseconds")} (${formatPercent(BigInt(response.self), total)}`,
+  );
+  const callers = page.locator(".sandwich-part.is-callers .flame-summary");
+  await expect(callers).toContainText(`${response.callers.nodes.length} frames`);
+  const callees = page.locator(".sandwich-part:not(.is-callers) .flame-summary");
+  await expect(callees).toContainText(`${response.callees.nodes.length} frames`);
+  await page.reload();
+  await expect(bar).toContainText("encoding/json.Marshal");
+  await page.getByRole("button", { name: "Choose another" }).click();
+  await expect(page.getByRole("grid", { name: "Functions" })).toBeVisible();
+});
+
+test("two views are linked: hover, selection, search and zoom", async ({ openShop, shopQuery, shopSite }) => {
+  const page = await openShop({ w: "icicle,table" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+  const rate = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total", "shop/tax.Rate"];
+  const grid = page.getByRole("grid", { name: "Functions" });
+  const row = grid.getByRole("row", { name: /shop\/tax\.Rate/ });
+  await panel.hover(tree, nodeAt(tree, rate));
+  await expect(row).toHaveClass(/is-linked/);
+  const before = await panel.surface.screenshot();
+  await row.hover();
+  await expect.poll(async () => (await panel.surface.screenshot()).equals(before), "hover marks").toBe(false);
+  await row.click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("n")).toContain("shop/tax.Rate");
+  await expect(row).toHaveClass(/is-selected/);
+  await panel.click(tree, nodeAt(tree, rate.slice(0, 3)));
+  await expect(grid.getByRole("row", { name: /Cart\)\.Total/ })).toHaveClass(/is-selected/);
+  await page.getByRole("textbox", { name: /Search functions/ }).fill("tax");
+  await expect(grid.getByRole("row")).toHaveCount(2);
+  await page.getByRole("textbox", { name: /Search functions/ }).fill("");
+  await page.getByRole("group", { name: "Second view" }).getByRole("button", { name: "Flame" }).click();
+  const second = flamePanel(page, "flame");
+  await expect(second.panel.getByRole("navigation", { name: /Callers/ }).getByRole("button")).toHaveCount(4);
+  await page.getByRole("button", { name: "Close this view" }).last().click();
+  await expect(page.locator(".explore-view")).toHaveCount(1);
+});
+
+test("keys choose views, ranges, pages and the list of keys", async ({ openShop, page }) => {
+  await openShop({ f: "now-1h", u: "now" });
+  await flamePanel(page).ready();
+  for (const [key, view] of [
+    ["2", "icicle"],
+    ["3", "table"],
+    ["4", "tree"],
+    ["5", "sandwich"],
+    ["1", "flame"],
+  ] as const) {
+    await page.keyboard.press(key);
+    await expect(page.locator(`.explore-view[data-view="${view}"]`)).toBeVisible();
+  }
+  await page.keyboard.press("[");
+  await expect.poll(() => new URL(page.url()).searchParams.get("u")).not.toBeNull();
+  const until = Number(new URL(page.url()).searchParams.get("u"));
+  await page.keyboard.press("]");
+  await expect.poll(() => Number(new URL(page.url()).searchParams.get("u") ?? Date.now())).toBeGreaterThan(until);
+  await page.keyboard.press("?");
+  const help = page.getByRole("dialog", { name: "Keys" });
+  for (const key of ["Enter", "Shift", "F10", "/", "n", "N", "f", "i", "h", "s", "c", "1", "5", "[", "g", "?"]) {
+    await expect(help.locator("kbd").getByText(key, { exact: true }).first()).toBeVisible();
+  }
+  await page.keyboard.press("Escape");
+  await expect(help).toBeHidden();
+  await page.keyboard.press("g");
+  await page.keyboard.type("fleet");
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("grid", { name: "Services" })).toBeVisible();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("cart");
+  await expect(page.getByRole("option", { name: /cart/ }).first()).toBeVisible();
+  await page.keyboard.press("Enter");
+  await flamePanel(page).ready();
+  expect(new URL(page.url()).searchParams.get("q")).toContain("cart");
+});
