@@ -51,7 +51,7 @@ const UNKNOWN_CONTENT_TYPE: &str = "application/octet-stream";
 
 /// File of the UI.
 struct EmbeddedFile {
-    /// Path below `dist`.
+    /// Path of the file below `dist`.
     name: &'static str,
     /// Hash of the content.
     hash: &'static str,
