@@ -1,20 +1,22 @@
 //! Where frames of a tree come from: file, line, binary and package of each name.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::analysis::package_name::package_name;
 use crate::call_tree::tree::{FrameGrouping, FrameNames};
 use crate::data_model::model::Dictionary;
-use crate::data_model::symbols::{Location, NO_ENTRY, StringTable, SymbolTable};
+use crate::data_model::symbols::{Function, NO_ENTRY, StringTable, SymbolTable};
 
-/// Origins by frame name. A name that comes from several places has the heaviest.
-pub struct FrameOrigins<'d> {
-    symbols: &'d SymbolTable,
+/// Origins by frame name. A name that comes from several files, binaries or packages has the heaviest of each.
+pub struct FrameOrigins {
     names: StringTable,
-    /// Heaviest place of each name.
-    places: Vec<Option<FramePlace>>,
-    /// Name of each mapping's binary.
-    binaries: Vec<String>,
+    /// Texts of files, binaries and packages.
+    texts: StringTable,
+    files: Vec<u32>,
+    binaries: Vec<u32>,
+    packages: Vec<u32>,
+    lines: Vec<i64>,
 }
 
 /// Origin of a frame. Unknown parts are empty.
@@ -30,127 +32,125 @@ pub struct FrameOrigin<'o> {
     pub package: &'o str,
 }
 
-/// Place of a frame: ids of its function and mapping, [`NO_ENTRY`] if unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FramePlace {
-    function: u32,
-    mapping: u32,
-    line: i64,
+/// Texts of a function, as ids of the texts of all origins.
+#[derive(Clone, Copy)]
+struct FunctionTexts {
+    file: u32,
+    package: u32,
+    start_line: i64,
 }
 
-/// Weights of the places of names.
+/// Weights of the texts of names, by name and text.
 #[derive(Default)]
-struct PlaceWeights {
-    /// True if a frame stands for a line, wherever its function begins.
-    has_line_frames: bool,
-    by_function: HashMap<(u32, u32, u32), u64>,
-    by_line: HashMap<(u32, u32, i64), u64>,
+struct OriginWeights {
+    files: HashMap<(u32, u32), u64>,
+    binaries: HashMap<(u32, u32), u64>,
+    packages: HashMap<(u32, u32), u64>,
+    /// Weights of lines, by name, file and line.
+    lines: HashMap<(u32, u32, i64), u64>,
 }
 
-impl<'d> FrameOrigins<'d> {
+impl FrameOrigins {
     /// Returns the origins of the frames of a tree with these totals by stack id.
-    pub fn from_totals(dictionary: &'d Dictionary, totals: &[i64], grouping: FrameGrouping) -> Self {
+    pub fn from_totals(dictionary: &Dictionary, totals: &[i64], grouping: FrameGrouping) -> Self {
         let symbols = &dictionary.symbols;
         let mut names = StringTable::default();
-        let mut frames = FrameNames::new(symbols, grouping);
-        let has_line_frames = grouping == FrameGrouping::Line;
-        let mut weights = PlaceWeights { has_line_frames, ..PlaceWeights::default() };
-        let has_weight = |(_, weight): &(usize, u64)| *weight > 0;
-        for (location, weight) in
-            location_weights(dictionary, totals).into_iter().enumerate().filter(has_weight)
-        {
-            let named = frames.frames_of(&mut names, location as u32);
-            weights.add_location(symbols, location as u32, named.iter().map(|frame| frame.name), weight);
-        }
-        let places = weights.heaviest_places(symbols, &names);
+        let mut texts = StringTable::default();
+        let functions = function_texts(symbols, grouping, &mut texts);
         let mappings = 0..symbols.mappings().len() as u32;
-        let binaries = mappings.map(|mapping| symbols.known_binary(mapping)).collect();
-        FrameOrigins { symbols, names, places, binaries }
+        let binaries: Vec<u32> =
+            mappings.map(|mapping| texts.intern(&symbols.known_binary(mapping))).collect();
+        let mut frames = FrameNames::new(symbols, grouping);
+        let mut weights = OriginWeights::default();
+        for (location, weight) in location_weights(dictionary, totals).into_iter().enumerate() {
+            if weight == 0 {
+                continue;
+            }
+            let entry = &symbols.locations()[location];
+            let binary = binaries.get(entry.mapping as usize).copied().unwrap_or(0);
+            let lines = symbols.lines(location as u32);
+            let named = frames.frames_of(&mut names, location as u32);
+            // A location without symbols has one frame and no line.
+            for (at, frame) in named.iter().enumerate() {
+                add_weight(&mut weights.binaries, (frame.name, binary), weight);
+                let Some(line) = lines.len().checked_sub(at + 1).map(|line| lines[line]) else { continue };
+                let function = functions[line.function as usize];
+                add_weight(&mut weights.files, (frame.name, function.file), weight);
+                add_weight(&mut weights.packages, (frame.name, function.package), weight);
+                let line = if function.start_line == 0 { line.line } else { function.start_line };
+                add_weight(&mut weights.lines, (frame.name, function.file, line), weight);
+            }
+        }
+        let files = heaviest_texts(weights.files, &names, &texts);
+        FrameOrigins {
+            binaries: heaviest_texts(weights.binaries, &names, &texts),
+            packages: heaviest_texts(weights.packages, &names, &texts),
+            lines: heaviest_lines(weights.lines, &files),
+            files,
+            names,
+            texts,
+        }
     }
 
     /// Returns the origin of a frame. Unknown names have the default.
     pub fn get(&self, name: &str) -> FrameOrigin<'_> {
-        let place = self.names.find(name).and_then(|id| self.places.get(id as usize).copied().flatten());
-        let Some(FramePlace { function, mapping, line }) = place else { return FrameOrigin::default() };
-        let binary = self.binaries.get(mapping as usize).map(String::as_str).unwrap_or_default();
-        let strings = &self.symbols.strings;
-        let Some(function) = self.symbols.functions().get(function as usize) else {
-            return FrameOrigin { binary, ..FrameOrigin::default() };
-        };
-        let file = strings.get(function.filename);
-        let package = package_name(strings.get(function.name), file);
-        FrameOrigin { file, line, binary, package }
+        let Some(id) = self.names.find(name).map(|id| id as usize) else { return FrameOrigin::default() };
+        let text = |column: &[u32]| self.texts.get(column[id]);
+        FrameOrigin {
+            file: text(&self.files),
+            line: self.lines[id],
+            binary: text(&self.binaries),
+            package: text(&self.packages),
+        }
     }
 }
 
-impl PlaceWeights {
-    /// Adds the weight of a location to its frames, outermost first.
-    fn add_location(
-        &mut self,
-        symbols: &SymbolTable,
-        location: u32,
-        names: impl Iterator<Item = u32>,
-        weight: u64,
-    ) {
-        let Location { mapping, .. } = symbols.locations()[location as usize];
-        let lines = symbols.lines(location);
-        for (at, name) in names.enumerate() {
-            let line = lines.len().checked_sub(at + 1).map(|line| lines[line]);
-            let function = line.map_or(NO_ENTRY, |line| line.function);
-            let sum = self.by_function.entry((name, function, mapping)).or_default();
-            *sum = sum.saturating_add(weight);
-            let Some(line) = line else { continue };
-            if self.has_line_frames || function_start(symbols, function) == 0 {
-                let sum = self.by_line.entry((name, function, line.line)).or_default();
-                *sum = sum.saturating_add(weight);
-            }
+/// Returns the texts of all functions. In a tree of lines no frame stands for the beginning of its function.
+fn function_texts(
+    symbols: &SymbolTable,
+    grouping: FrameGrouping,
+    texts: &mut StringTable,
+) -> Vec<FunctionTexts> {
+    let function_texts = |function: &Function| {
+        let file = symbols.strings.get(function.filename);
+        FunctionTexts {
+            file: texts.intern(file),
+            package: texts.intern(package_name(symbols.strings.get(function.name), file)),
+            start_line: if grouping == FrameGrouping::Line { 0 } else { function.start_line },
         }
-    }
-
-    /// Returns the heaviest place of each name. Of equally heavy ones the smallest file and binary wins, so that the
-    /// result does not depend on the order of a dictionary.
-    fn heaviest_places(self, symbols: &SymbolTable, names: &StringTable) -> Vec<Option<FramePlace>> {
-        let has_line_frames = self.has_line_frames;
-        let start_line = |function: u32| match has_line_frames {
-            true => 0,
-            false => function_start(symbols, function),
-        };
-        let mut lines: HashMap<(u32, u32), (u64, i64)> = HashMap::new();
-        for ((name, function, line), weight) in self.by_line {
-            let best = lines.entry((name, function)).or_insert((0, i64::MAX));
-            if weight > best.0 || weight == best.0 && line < best.1 {
-                *best = (weight, line);
-            }
-        }
-        let file = |function: u32| {
-            let filename = symbols.functions().get(function as usize).map(|function| function.filename);
-            filename.map(|filename| symbols.strings.get(filename)).unwrap_or_default()
-        };
-        let binary = |mapping: u32| {
-            let filename = symbols.mappings().get(mapping as usize).map(|mapping| mapping.filename);
-            filename.map(|filename| symbols.strings.get(filename)).unwrap_or_default()
-        };
-        let mut best: Vec<Option<(u64, FramePlace)>> = vec![None; names.len()];
-        for ((name, function, mapping), weight) in self.by_function {
-            let start = start_line(function);
-            let heaviest = lines.get(&(name, function)).map_or(0, |(_, line)| *line);
-            let line = if start == 0 { heaviest } else { start };
-            let place = FramePlace { function, mapping, line };
-            let rank = |weight: u64, place: &FramePlace| {
-                (std::cmp::Reverse(weight), file(place.function), binary(place.mapping), place.line)
-            };
-            let known = &mut best[name as usize];
-            if known.as_ref().is_none_or(|(heavy, known)| rank(weight, &place) < rank(*heavy, known)) {
-                *known = Some((weight, place));
-            }
-        }
-        best.into_iter().map(|best| best.map(|(_, place)| place)).collect()
-    }
+    };
+    symbols.functions().iter().map(function_texts).collect()
 }
 
-/// Returns the line at which a function begins, 0 if unknown.
-fn function_start(symbols: &SymbolTable, function: u32) -> i64 {
-    symbols.functions().get(function as usize).map_or(0, |function| function.start_line)
+fn add_weight<K: std::hash::Hash + Eq>(weights: &mut HashMap<K, u64>, key: K, weight: u64) {
+    let sum = weights.entry(key).or_default();
+    *sum = sum.saturating_add(weight);
+}
+
+/// Returns the heaviest text of each name. Of equally heavy ones the first in their order wins, so that the result does not
+/// depend on the order of a dictionary.
+fn heaviest_texts(weights: HashMap<(u32, u32), u64>, names: &StringTable, texts: &StringTable) -> Vec<u32> {
+    let mut heaviest = vec![(0u64, 0u32); names.len()];
+    for ((name, text), weight) in weights {
+        let best = &mut heaviest[name as usize];
+        if (Reverse(weight), texts.get(text)) < (Reverse(best.0), texts.get(best.1)) {
+            *best = (weight, text);
+        }
+    }
+    heaviest.into_iter().map(|(_, text)| text).collect()
+}
+
+/// Returns the heaviest line of each name in its file, the first of equally heavy ones.
+fn heaviest_lines(weights: HashMap<(u32, u32, i64), u64>, files: &[u32]) -> Vec<i64> {
+    let mut heaviest = vec![(0u64, 0i64); files.len()];
+    let in_file = weights.into_iter().filter(|((name, file, _), _)| files[*name as usize] == *file);
+    for ((name, _, line), weight) in in_file {
+        let best = &mut heaviest[name as usize];
+        if (Reverse(weight), line) < (Reverse(best.0), best.1) {
+            *best = (weight, line);
+        }
+    }
+    heaviest.into_iter().map(|(_, line)| line).collect()
 }
 
 /// Returns the weight of all stacks through each location. A location counts for each of its frames in a stack.
@@ -178,7 +178,7 @@ fn location_weights(dictionary: &Dictionary, totals: &[i64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data_model::symbols::{Function, Line, Mapping};
+    use crate::data_model::symbols::{Line, Mapping};
 
     fn location(dictionary: &mut Dictionary, binary: &str, file: &str, name: &str, lines: (i64, i64)) -> u32 {
         let symbols = &mut dictionary.symbols;

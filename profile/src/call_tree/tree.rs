@@ -22,8 +22,8 @@ use crate::data_model::symbols::NO_ENTRY;
 
 pub use builder::TreeBuilder;
 pub(crate) use builder::TreeDraft;
-pub use frame_names::FrameGrouping;
 pub(crate) use frame_names::FrameNames;
+pub use frame_names::{FrameGrouping, line_name_bytes};
 pub use graph_columns::GraphColumns;
 pub use shape::TreeShape;
 pub use truncate::min_shown_weight;

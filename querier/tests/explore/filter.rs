@@ -56,7 +56,8 @@ fn filter_that_is_no_expression_is_rejected() {
         ask(querier.functions(&both(), request)).unwrap_err().message
     };
     assert!(
-        message(Pattern::Regex("a(".to_owned())).starts_with("regular expression \"a(\" of the filter: ")
+        message(Pattern::Regex("a(".to_owned()))
+            .starts_with("filter: regular expression \"a(\" at character 2: ")
     );
     assert!(message(Pattern::Substring("a".repeat(1 << 17))).contains("the limit is 65536"));
 }

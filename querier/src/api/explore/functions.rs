@@ -75,7 +75,7 @@ async fn load_functions(
 }
 
 impl FunctionTrees {
-    fn origins(&self) -> FrameOrigins<'_> {
+    fn origins(&self) -> FrameOrigins {
         FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, FrameGrouping::Function)
     }
 }
@@ -101,7 +101,7 @@ pub(super) async fn grouped_trees(
 fn rank_functions<'t>(
     trees: impl Iterator<Item = &'t Tree>,
     matcher: &FunctionMatcher,
-    origins: &'t FrameOrigins<'t>,
+    origins: &'t FrameOrigins,
     order: FunctionSortOrder,
 ) -> Vec<FunctionEntry<'t>> {
     let mut functions: BTreeMap<&str, Vec<(u32, FunctionWeights)>> = BTreeMap::new();

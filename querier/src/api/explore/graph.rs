@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use athanor_chassis::Status;
 use athanor_profile::Labels;
 use athanor_profile::analysis::frame_origins::FrameOrigins;
-use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder};
+use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder, line_name_bytes};
 use athanor_query::{CallSite, MergedProfile};
 
 use super::ExploreQuery;
@@ -23,8 +23,8 @@ pub(crate) use wire::graph;
 const DEFAULT_GRAPH_NODES: i64 = 65_536;
 /// Maximum number of frames that an inversion visits.
 const MAX_INVERTED_FRAMES: usize = 8_000_000;
-/// Memory of a frame while a tree is inverted.
-const INVERTED_FRAME_BYTES: usize = 48;
+/// Memory of a node while a tree is inverted or joined with others.
+const DRAFT_NODE_BYTES: usize = 48;
 /// First level of profiles without the grouping label.
 const NO_LABEL_VALUE: &str = "(none)";
 
@@ -79,18 +79,32 @@ impl GraphStacks {
         reader: &QueryContext,
         shape: &GraphShape,
     ) -> Result<Tree, Status> {
-        let invert = |tree: Tree| match shape.inverted {
-            true => inverted(executor, reader, &tree),
-            false => Ok(tree),
-        };
+        let MergedProfile { dictionary, totals, .. } = &self.merged;
         let Some(by_label) = &self.by_label else {
-            let MergedProfile { dictionary, totals, .. } = &self.merged;
-            return invert(Tree::with_frames(dictionary, totals, shape.grouping));
+            if shape.grouping == FrameGrouping::Line {
+                // Names are made for the tree and once more for their origins.
+                executor.reserve_memory(reader, 2 * line_name_bytes(&dictionary.symbols))?;
+            }
+            let tree = Tree::with_frames(dictionary, totals, shape.grouping);
+            if !shape.inverted {
+                return Ok(tree);
+            }
+            reserve_inversion(executor, reader, tree.count_inverted_frames())?;
+            return Ok(tree.inverted());
         };
+        if shape.inverted {
+            reserve_inversion(executor, reader, by_label.values().map(Tree::count_inverted_frames).sum())?;
+        }
+        let nodes: usize = by_label.values().map(|tree| tree.nodes().len() + 1).sum();
+        executor.reserve_memory(reader, nodes * DRAFT_NODE_BYTES)?;
         let mut whole = TreeBuilder::default();
         for (labels, tree) in by_label {
             let value = labels.get(&shape.label).filter(|value| !value.is_empty());
-            add_below(&mut whole, value.unwrap_or(NO_LABEL_VALUE), &invert(tree.clone())?);
+            let value = value.unwrap_or(NO_LABEL_VALUE);
+            match shape.inverted {
+                true => add_below(&mut whole, value, &tree.inverted()),
+                false => add_below(&mut whole, value, tree),
+            }
         }
         Ok(whole.finish())
     }
@@ -118,21 +132,20 @@ impl GraphStacks {
     }
 
     /// Returns the origins of all frames.
-    fn origins(&self, grouping: FrameGrouping) -> FrameOrigins<'_> {
+    fn origins(&self, grouping: FrameGrouping) -> FrameOrigins {
         FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, grouping)
     }
 }
 
-fn inverted(executor: &QueryExecutor, reader: &QueryContext, tree: &Tree) -> Result<Tree, Status> {
-    let frames = tree.count_inverted_frames();
+/// Checks that an inversion visits few enough frames, and reserves memory for it.
+fn reserve_inversion(executor: &QueryExecutor, reader: &QueryContext, frames: usize) -> Result<(), Status> {
     if frames > MAX_INVERTED_FRAMES {
         return Err(invalid_argument(format!(
             "inverted graph has {frames} frames, the limit is {MAX_INVERTED_FRAMES}; narrow the time range or \
              the selector, or focus on a function"
         )));
     }
-    executor.reserve_memory(reader, frames * INVERTED_FRAME_BYTES)?;
-    Ok(tree.inverted())
+    executor.reserve_memory(reader, frames * DRAFT_NODE_BYTES)
 }
 
 /// Adds a tree below a child of the root.

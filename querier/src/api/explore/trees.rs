@@ -68,6 +68,7 @@ async fn compute_sandwich(
             warnings: held.warnings(),
             averaged_profiles: divisor.averaged_profiles(),
             resolution: resolution_text(&held),
+            query_total: divisor.divide(whole.total()),
         })
     })
     .await?

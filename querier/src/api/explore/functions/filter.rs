@@ -1,7 +1,7 @@
 //! Filter of functions by name.
 
 use athanor_chassis::Status;
-use athanor_profile::labeling::pattern;
+use athanor_profile::labeling::pattern::{self, PatternError};
 use athanor_proto::athanor::v1::FunctionFilter;
 use athanor_proto::athanor::v1::function_filter::Pattern;
 use regex::Regex;
@@ -34,10 +34,11 @@ impl FunctionMatcher {
         }
         match pattern {
             Pattern::Substring(text) => Ok(FunctionMatcher::Substring(text)),
-            Pattern::Regex(text) => match pattern::compile_partial_match(&text) {
+            Pattern::Regex(text) => match pattern::compile_partial_match_at(&text) {
                 Ok(regex) => Ok(FunctionMatcher::Regex(regex)),
-                Err(why) => {
-                    Err(invalid_argument(format!("regular expression {text:?} of the filter: {why}")))
+                Err(PatternError { position, why }) => {
+                    let place = position.map(|at| format!(" at character {at}")).unwrap_or_default();
+                    Err(invalid_argument(format!("filter: regular expression {text:?}{place}: {why}")))
                 }
             },
         }

@@ -35,7 +35,7 @@ async fn compute_graph(
     request: GraphRequest,
 ) -> Result<GraphResponse, Status> {
     let asked = parse_query(executor, request.query.clone(), "query").await?;
-    let shape = parse_shape(executor, reader, request, asked.stacks.addresses)?;
+    let shape = parse_shape(executor, reader, request)?;
     let unit = asked.unit();
     let (divisor, period, stacks) = futures::try_join!(
         value_divisor(executor, reader, &asked),
@@ -74,7 +74,6 @@ fn parse_shape(
     executor: &QueryExecutor,
     reader: &QueryContext,
     request: GraphRequest,
-    addresses: bool,
 ) -> Result<GraphShape, Status> {
     let limits = executor.limits(reader);
     let max_nodes = match (request.max_nodes, request.max_other_ppm) {
@@ -82,7 +81,6 @@ fn parse_shape(
         (max_nodes, _) => max_nodes,
     };
     let grouping = match GraphGroupBy::try_from(request.group_by) {
-        Ok(GraphGroupBy::Function) if addresses => FrameGrouping::Address,
         Ok(GraphGroupBy::Function) => FrameGrouping::Function,
         Ok(GraphGroupBy::Line) => FrameGrouping::Line,
         Ok(GraphGroupBy::File) => FrameGrouping::File,
@@ -129,7 +127,7 @@ impl TextColumn {
 }
 
 /// Adds the columns to a response.
-fn with_columns(response: GraphResponse, columns: GraphColumns, origins: &FrameOrigins<'_>) -> GraphResponse {
+fn with_columns(response: GraphResponse, columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
     let mut response = GraphResponse {
         callees: columns.callees,
         name: columns.node_names,
