@@ -38,6 +38,19 @@ ui-build:
 ui-test *ARGS:
     ./ui/test "$@"
 
+# Writes docs/images/ui from the pages of the server at URL, which needs profiles of the last hour
+ui-screenshots URL='http://127.0.0.1:4040':
+    #!/usr/bin/env bash
+    set -euo pipefail
+    . ./.ci/tools
+    environment=$(mktemp -d)
+    trap 'rm -r "$environment"' EXIT
+    python3 -m venv "$environment"
+    "$environment/bin/pip" install --quiet pillow==13.0.0
+    [ -d ui/node_modules ] || npm --prefix ui ci --ignore-scripts --no-fund --no-audit
+    node ui/scripts/screenshots.mjs {{URL}}
+    "$environment/bin/python" ui/scripts/shrink_images.py docs/images/ui/*.png
+
 # Writes the generated pages of docs/reference
 docs:
     ATHANOR_WRITE_REFERENCE=1 cargo test --locked --workspace reference
