@@ -38,6 +38,14 @@ ui-build:
 ui-test *ARGS:
     ./ui/test "$@"
 
+# Sends two hours of profiles of a made-up shop to the server at URL
+ui-demo URL='http://127.0.0.1:4040':
+    #!/usr/bin/env bash
+    set -euo pipefail
+    . ./.ci/tools
+    [ -d ui/node_modules ] || npm --prefix ui ci --ignore-scripts --no-fund --no-audit
+    node ui/scripts/push_demo.mjs {{URL}}
+
 # Writes docs/images/ui from the pages of the server at URL, which needs profiles of the last hour
 ui-screenshots URL='http://127.0.0.1:4040':
     #!/usr/bin/env bash
