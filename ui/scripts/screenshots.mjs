@@ -17,7 +17,7 @@ const THEMES = ["light", "dark"];
 const STATS_METHOD = "**/querier.v1.QuerierService/GetProfileStats";
 
 /** Row of the table of functions, by total, whose function the sandwich shows. The first ones are entry points. */
-const SANDWICH_ROW = 3;
+const SANDWICH_ROW = 9;
 
 /** Returns each page with the parameters of its link and an element that its results contain. */
 function listPages({ service, functionName }) {
