@@ -2,8 +2,8 @@
 import type { Page } from "@playwright/test";
 import { formatPercent, formatValue } from "../app/theme/format";
 import { pushFile } from "./support/api";
-import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { expect, linkTo, test } from "./support/fixtures";
+import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { CPU_PERIOD, CPU_TYPE, functionsOf, totalOf, totalOfPath } from "./support/shop";
 
 const TOTAL_PATH = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total"];
@@ -51,7 +51,11 @@ for (const view of ["flame", "icicle"] as const) {
     const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
     const { checkout } = shopSite.shop;
     const whole = totalOf(checkout);
-    for (const path of [TOTAL_PATH, [...TOTAL_PATH, "encoding/json.Marshal"], ["main.main", "shop/tree.walk"]]) {
+    for (const path of [
+      TOTAL_PATH,
+      [...TOTAL_PATH, "encoding/json.Marshal"],
+      ["main.main", "shop/tree.walk"],
+    ]) {
       const node = nodeAt(tree, path);
       const caller = nodeAt(tree, path.slice(0, -1));
       await panel.hover(tree, node);
@@ -142,7 +146,11 @@ test("drag on the minimap moves the visible part", async ({ openShop }) => {
   await expect(panel.panel.getByRole("button", { name: "Reset zoom" })).toBeEnabled();
 });
 
-test("truncated node states what it hides and opens without movement", async ({ page, shopSite, callShop }) => {
+test("truncated node states what it hides and opens without movement", async ({
+  page,
+  shopSite,
+  callShop,
+}) => {
   test.setTimeout(90_000);
   const { start, end } = shopSite.shop;
   // 300 hubs with 250 callees each are more frames than a graph has. The callees of the last hubs are the lightest.
@@ -155,7 +163,11 @@ test("truncated node states what it hides and opens without movement", async ({ 
       lines.push(`main;hub${hub} ${1 + callees * hub}`);
       for (let callee = 0; callee < callees; callee++) lines.push(`main;hub${hub};c${callee} ${hubs - hub}`);
     }
-    const push = { name: "wide.cpu", fromMs: end - 120_000 - first * 1_000, extra: { sampleRate: "1000000000" } };
+    const push = {
+      name: "wide.cpu",
+      fromMs: end - 120_000 - first * 1_000,
+      extra: { sampleRate: "1000000000" },
+    };
     await pushFile(shopSite.api, `${lines.join("\n")}\n`, push);
   }
   const selector = '{service_name="wide"}';
@@ -190,13 +202,23 @@ test("truncated node states what it hides and opens without movement", async ({ 
 });
 
 /** Returns the number of callees that a truncated node lacks. */
-function missingOf(tree: Awaited<ReturnType<typeof fetchFlame>>, hidden: { path: readonly string[] }, callees: number) {
+function missingOf(
+  tree: Awaited<ReturnType<typeof fetchFlame>>,
+  hidden: { path: readonly string[] },
+  callees: number,
+) {
   const prefix = hidden.path.join("\n");
-  const shown = tree.nodes.filter(({ path, depth }) => depth === 3 && path.slice(0, -1).join("\n") === prefix);
+  const shown = tree.nodes.filter(
+    ({ path, depth }) => depth === 3 && path.slice(0, -1).join("\n") === prefix,
+  );
   return callees - shown.length;
 }
 
-test("search states the API's numbers and n jumps through matches", async ({ openShop, shopQuery, callShop }) => {
+test("search states the API's numbers and n jumps through matches", async ({
+  openShop,
+  shopQuery,
+  callShop,
+}) => {
   const page = await openShop({ w: "icicle" });
   const panel = flamePanel(page, "icicle");
   await panel.ready();

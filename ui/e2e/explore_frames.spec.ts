@@ -1,8 +1,8 @@
 // Transforms, menus, groupings and keys of the graph. Numbers after each equal those of plain lists of stacks.
 import type { Page } from "@playwright/test";
 import { formatPercent, formatValue } from "../app/theme/format";
-import { fetchFlame, type FlamePanel, flamePanel, nodeAt } from "./support/flame";
 import { expect, test } from "./support/fixtures";
+import { type FlamePanel, fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { totalOf, type WeighedStack } from "./support/shop";
 import { readTable } from "./support/table";
 
@@ -118,7 +118,11 @@ async function selectByKeys(page: Page, panel: FlamePanel, path: readonly string
   }
 }
 
-test("recursion collapses by menu, and transforms apply in their order", async ({ openShop, shopQuery, shopSite }) => {
+test("recursion collapses by menu, and transforms apply in their order", async ({
+  openShop,
+  shopQuery,
+  shopSite,
+}) => {
   const page = await openShop({ w: "icicle" });
   const panel = flamePanel(page, "icicle");
   await panel.ready();
@@ -130,7 +134,7 @@ test("recursion collapses by menu, and transforms apply in their order", async (
     value,
   }));
   await expectStacks(panel, folded);
-  await page.getByRole("button", { name: "Transform", exact: true }).click();
+  await page.getByTitle("Transform stacks").click();
   await page.getByRole("combobox", { name: "Transform" }).selectOption("ignore");
   await page.getByRole("textbox", { name: /Function, or/ }).fill("/^runtime\\./");
   await page.getByRole("button", { name: "Add", exact: true }).click();
@@ -141,7 +145,11 @@ test("recursion collapses by menu, and transforms apply in their order", async (
   await expect(page.getByRole("list", { name: /Transforms/ }).getByRole("listitem")).toHaveCount(2);
 });
 
-test("menu opens sandwich and table, copies name, stack and link", async ({ openShop, shopQuery, shopSite }) => {
+test("menu opens sandwich and table, copies name, stack and link", async ({
+  openShop,
+  shopQuery,
+  shopSite,
+}) => {
   const page = await openShop({ w: "icicle" });
   const panel = flamePanel(page, "icicle");
   const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
@@ -162,7 +170,9 @@ test("menu opens sandwich and table, copies name, stack and link", async ({ open
   const link = await copied();
   await choose("Show in table");
   await expect
-    .poll(async () => (await readTable(page.getByRole("grid", { name: "Functions" }))).map((row) => row["Function"]))
+    .poll(async () =>
+      (await readTable(page.getByRole("grid", { name: "Functions" }))).map((row) => row["Function"]),
+    )
     .toEqual([MARSHAL]);
   await page.goBack();
   await choose("Open in sandwich");

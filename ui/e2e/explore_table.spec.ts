@@ -8,7 +8,12 @@ import { readTable } from "./support/table";
 
 const FUNCTIONS = "athanor.v1.ExploreService/Functions";
 
-test("rows equal Functions and the plain list of stacks", async ({ openShop, shopQuery, callShop, shopSite }) => {
+test("rows equal Functions and the plain list of stacks", async ({
+  openShop,
+  shopQuery,
+  callShop,
+  shopSite,
+}) => {
   const page = await openShop({ w: "table" });
   const grid = page.getByRole("grid", { name: "Functions" });
   await expect(grid.getByRole("row").nth(1)).toContainText(/\d/);
@@ -31,7 +36,10 @@ test("rows equal Functions and the plain list of stacks", async ({ openShop, sho
       File: row.file,
       Binary: row.binary,
     });
-    const exact = grid.getByRole("row").nth(index + 1).locator("[data-value]");
+    const exact = grid
+      .getByRole("row")
+      .nth(index + 1)
+      .locator("[data-value]");
     expect(await exact.evaluateAll((cells) => cells.map((cell) => cell.getAttribute("data-value")))).toEqual([
       self.toString(),
       total.toString(),
@@ -90,7 +98,11 @@ test("search filters the table and states exact totals", async ({ openShop, shop
   }
 });
 
-test("columns hide and the table copies as tab-separated values", async ({ openShop, shopQuery, callShop }) => {
+test("columns hide and the table copies as tab-separated values", async ({
+  openShop,
+  shopQuery,
+  callShop,
+}) => {
   const page = await openShop({ w: "table" });
   const grid = page.getByRole("grid", { name: "Functions" });
   await page.getByRole("button", { name: "Columns" }).click();
@@ -125,7 +137,14 @@ test("values beyond 2^53 are exact in all views", async ({ page, shopSite, callS
   });
   await pushSeries(shopSite.api, [{ labels: { __name__: "events", service_name: "ledger" }, profile }]);
   const selector = '{service_name="ledger"}';
-  const view = { p: "explore", y: EVENT_TYPE, q: selector, f: String(start), u: String(end), w: "table,tree" };
+  const view = {
+    p: "explore",
+    y: EVENT_TYPE,
+    q: selector,
+    f: String(start),
+    u: String(end),
+    w: "table,tree",
+  };
   await page.goto(linkTo(shopSite.url, view));
   const query = { profileType: EVENT_TYPE, selector, start: String(start), end: String(end) };
   const { total, rows } = await callShop(FUNCTIONS, { query });

@@ -2,8 +2,8 @@
 import { formatCost, formatRate } from "../app/theme/cost";
 import { formatExact, formatPercent, formatValue } from "../app/theme/format";
 import { callApi } from "./support/api";
-import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { expect, test } from "./support/fixtures";
+import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf, totalOfPath } from "./support/shop";
 import { readTable } from "./support/table";
 
@@ -61,9 +61,13 @@ test("gauges of the timeline are labeled as averages", async ({ openShop, callSh
   const page = await openShop({ y: HEAP_TYPE, q: CART_SELECTOR, w: "flame,table" });
   await expect(page.locator(".timeline-note")).toContainText("average");
   const query = shopQuery({ profileType: HEAP_TYPE, selector: CART_SELECTOR });
-  const { total, unit, averagedProfiles, rows } = await callShop("athanor.v1.ExploreService/Functions", { query });
+  const { total, unit, averagedProfiles, rows } = await callShop("athanor.v1.ExploreService/Functions", {
+    query,
+  });
   expect(averagedProfiles).toBe("3");
-  await expect(page.locator(".table-summary")).toContainText(`${formatValue(BigInt(total), unit)} on average`);
+  await expect(page.locator(".table-summary")).toContainText(
+    `${formatValue(BigInt(total), unit)} on average`,
+  );
   await expect(flamePanel(page).summary).toContainText(formatValue(BigInt(total), unit));
   const shown = await readTable(page.getByRole("grid", { name: "Functions" }));
   expect(shown.map((row) => row["cum"])).toEqual(
@@ -128,7 +132,9 @@ test("dot of an exemplar opens its profile", async ({ openShop, callShop, shopQu
   await chart.focus();
   await expect(async () => {
     await page.keyboard.press("ArrowLeft");
-    await expect(page.locator(".timeline [role=status]").last()).toContainText("opens its profile", { timeout: 50 });
+    await expect(page.locator(".timeline [role=status]").last()).toContainText("opens its profile", {
+      timeout: 50,
+    });
   }).toPass();
   await page.keyboard.press("Enter");
   await expect.poll(() => new URL(page.url()).searchParams.get("id")).not.toBeNull();
@@ -177,13 +183,19 @@ test("tree expands to the values of all paths", async ({ openShop, shopSite }) =
 
 test("sandwich equals the API", async ({ openShop, callShop, shopQuery }) => {
   const page = await openShop({ w: "sandwich" });
-  await page.getByRole("grid", { name: "Functions" }).getByRole("row", { name: /json\.Marshal/ }).click();
+  await page
+    .getByRole("grid", { name: "Functions" })
+    .getByRole("row", { name: /json\.Marshal/ })
+    .click();
   const request = { query: shopQuery(), function: "encoding/json.Marshal" };
   const response = await callShop("athanor.v1.ExploreService/Sandwich", request);
   const bar = page.locator(".sandwich-function");
   await expect(bar).toContainText("encoding/json.Marshal");
   const total = BigInt(response.total);
-  await expect(bar.locator("strong[title]").nth(1)).toHaveAttribute("title", formatExact(total, "nanoseconds"));
+  await expect(bar.locator("strong[title]").nth(1)).toHaveAttribute(
+    "title",
+    formatExact(total, "nanoseconds"),
+  );
   await expect(bar).toContainText(`total ${formatValue(total, "nanoseconds")}`);
   await expect(bar).toContainText(
     `self ${formatValue(BigInt(response.self), "nanoseconds")} (${formatPercent(BigInt(response.self), total)}`,
@@ -243,10 +255,29 @@ test("keys choose views, ranges, pages and the list of keys", async ({ openShop,
   await expect.poll(() => new URL(page.url()).searchParams.get("u")).not.toBeNull();
   const until = Number(new URL(page.url()).searchParams.get("u"));
   await page.keyboard.press("]");
-  await expect.poll(() => Number(new URL(page.url()).searchParams.get("u") ?? Date.now())).toBeGreaterThan(until);
+  await expect
+    .poll(() => Number(new URL(page.url()).searchParams.get("u") ?? Date.now()))
+    .toBeGreaterThan(until);
   await page.keyboard.press("?");
   const help = page.getByRole("dialog", { name: "Keys" });
-  for (const key of ["Enter", "Shift", "F10", "/", "n", "N", "f", "i", "h", "s", "c", "1", "5", "[", "g", "?"]) {
+  for (const key of [
+    "Enter",
+    "Shift",
+    "F10",
+    "/",
+    "n",
+    "N",
+    "f",
+    "i",
+    "h",
+    "s",
+    "c",
+    "1",
+    "5",
+    "[",
+    "g",
+    "?",
+  ]) {
     await expect(help.locator("kbd").getByText(key, { exact: true }).first()).toBeVisible();
   }
   await page.keyboard.press("Escape");

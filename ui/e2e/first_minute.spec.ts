@@ -1,9 +1,9 @@
 // The first minute: an empty server, the first profile, its flame graph.
 import { pushFile } from "./support/api";
-import { fetchFlame, flamePanel } from "./support/flame";
 import { expect, test } from "./support/fixtures";
-import { CPU_TYPE } from "./support/shop";
+import { fetchFlame, flamePanel } from "./support/flame";
 import { runShell } from "./support/shell_command";
+import { CPU_TYPE } from "./support/shop";
 
 test("first profile opens the fleet and one click shows its flame graph", async ({ page, startOwnSite }) => {
   const { url, api } = await startOwnSite();

@@ -2,8 +2,8 @@
 import { costChange, formatCost, formatRate } from "../app/theme/cost";
 import { formatPercent } from "../app/theme/format";
 import { callApi } from "./support/api";
-import { flamePanel } from "./support/flame";
 import { expect, linkTo, test } from "./support/fixtures";
+import { flamePanel } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf } from "./support/shop";
 import { readTable } from "./support/table";
 
@@ -89,7 +89,10 @@ test("rows sort, filter and group by a label", async ({ openShop, shopSite, page
   const historyBefore = await page.evaluate(() => history.length);
   await page.getByRole("searchbox", { name: "Filter rows" }).pressSequentially("check");
   await expect.poll(() => names("Service")).toEqual(["checkout"]);
-  expect((await page.evaluate(() => history.length)) - historyBefore, "typing is one step").toBeLessThanOrEqual(1);
+  expect(
+    (await page.evaluate(() => history.length)) - historyBefore,
+    "typing is one step",
+  ).toBeLessThanOrEqual(1);
   await page.getByRole("searchbox", { name: "Filter rows" }).fill("");
   const groupBy = page.getByRole("combobox", { name: "Group by" });
   await groupBy.fill("pod");
@@ -128,7 +131,13 @@ test("2 000 rows are virtualized", async ({ page, startOwnSite }) => {
   const { encodePprof } = await import("./support/pprof");
   const timeMs = Math.floor(Date.now() / 60_000) * 60_000 - 60_000;
   const profile = encodePprof({
-    ...{ type: ["cpu", "nanoseconds"], periodType: ["cpu", "nanoseconds"], period: 1n, timeMs, durationMs: 10_000 },
+    ...{
+      type: ["cpu", "nanoseconds"],
+      periodType: ["cpu", "nanoseconds"],
+      period: 1n,
+      timeMs,
+      durationMs: 10_000,
+    },
     samples: [{ stack: [{ name: "main" }], value: 1_000_000n }],
   });
   const services = Array.from({ length: 2_000 }, (_, index) => `service-${String(index).padStart(4, "0")}`);

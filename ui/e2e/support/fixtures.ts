@@ -35,9 +35,7 @@ async function startSite(options: SiteOptions = {}): Promise<Site> {
   const server = await TestServer.start(options);
   const { prefix = "", needsProxy = false } = options;
   const hasProxy = UI_DIST !== undefined || prefix !== "" || needsProxy;
-  const proxy = hasProxy
-    ? await TestProxy.start({ target: server.url, prefix, dist: UI_DIST })
-    : undefined;
+  const proxy = hasProxy ? await TestProxy.start({ target: server.url, prefix, dist: UI_DIST }) : undefined;
   return { server, api: server.url, url: proxy?.url ?? server.url, proxy };
 }
 

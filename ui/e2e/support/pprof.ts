@@ -112,7 +112,10 @@ export function encodePprof(profile: PprofProfile): Uint8Array {
   });
   mappings.keys.forEach((binary, index) => {
     const mapping = new MessageWriter().varint(1, index + 1).varint(2, 0x1000n * BigInt(index + 1));
-    mapping.varint(3, 0x1000n * BigInt(index + 2)).varint(5, texts.of(binary)).varint(7, 1);
+    mapping
+      .varint(3, 0x1000n * BigInt(index + 2))
+      .varint(5, texts.of(binary))
+      .varint(7, 1);
     writer.message(3, mapping);
   });
   functions.keys.forEach((key, index) => {

@@ -34,10 +34,13 @@ export interface ProxyOptions {
 
 export class TestProxy {
   /** Decides on a request; undefined passes it on. */
-  replace: (path: string, headers: IncomingMessage["headers"]) => ReplacedResponse | undefined = () => undefined;
+  replace: (path: string, headers: IncomingMessage["headers"]) => ReplacedResponse | undefined = () =>
+    undefined;
   private readonly server: Server;
 
-  private constructor(private readonly options: Required<Omit<ProxyOptions, "dist">> & Pick<ProxyOptions, "dist">) {
+  private constructor(
+    private readonly options: Required<Omit<ProxyOptions, "dist">> & Pick<ProxyOptions, "dist">,
+  ) {
     this.server = createServer((incoming, outgoing) => {
       this.respond(incoming, outgoing).catch((error: unknown) => {
         outgoing.writeHead(502).end(String(error));

@@ -63,7 +63,10 @@ export class TestServer {
     });
     this.process = child;
     await new Promise<void>((done, fail) => {
-      const timer = setTimeout(() => fail(new Error(`the server did not start:\n${this.log}`)), START_TIMEOUT_MS);
+      const timer = setTimeout(
+        () => fail(new Error(`the server did not start:\n${this.log}`)),
+        START_TIMEOUT_MS,
+      );
       child.once("error", fail);
       child.once("exit", (code) => fail(new Error(`the server ended with ${code}:\n${this.log}`)));
       child.stderr?.on("data", (chunk: Buffer) => {

@@ -1,0 +1,224 @@
+// Failures: missing token, overload, dead server, bad requests, empty ranges, slow queries, tenants.
+import { pushFile } from "./support/api";
+import { expect, linkTo, test } from "./support/fixtures";
+import { flamePanel } from "./support/flame";
+import type { ReplacedResponse, TestProxy } from "./support/proxy";
+import { CPU_TYPE } from "./support/shop";
+
+const CONNECT_ERROR = { "Content-Type": "application/json" };
+
+function proxyOf(site: { readonly proxy: TestProxy | undefined }): TestProxy {
+  if (site.proxy === undefined) throw new Error("the site has no proxy");
+  return site.proxy;
+}
+
+function connectError(status: number, code: string, message: string, headers = {}): ReplacedResponse {
+  return { status, headers: { ...CONNECT_ERROR, ...headers }, body: JSON.stringify({ code, message }) };
+}
+
+test("401 asks for a token, which is kept for the tab", async ({ page, startOwnSite }) => {
+  const site = await startOwnSite({ needsProxy: true });
+  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+  proxyOf(site).replace = (path, headers) =>
+    path.includes(".v1.") && headers.authorization !== "Bearer secret-token"
+      ? connectError(401, "unauthenticated", "a token is required")
+      : undefined;
+  await page.goto(`${site.url}/ui/`);
+  const dialog = page.getByRole("dialog", { name: "Tenant and token" });
+  await expect(dialog.getByRole("alert")).toBeVisible();
+  await dialog.getByLabel("Token").fill("secret-token");
+  await dialog.getByRole("button", { name: "Apply" }).click();
+  await expect(page.getByRole("row", { name: /shop/ })).toBeVisible();
+  await page.reload();
+  await expect(page.getByRole("row", { name: /shop/ })).toBeVisible();
+  expect(page.url()).not.toContain("secret-token");
+  const stored = await page.evaluate(() => [JSON.stringify(localStorage), JSON.stringify(sessionStorage)]);
+  expect(stored[0]).not.toContain("secret-token");
+  expect(stored[1]).toContain("secret-token");
+});
+
+for (const [status, code] of [
+  [429, "resource_exhausted"],
+  [503, "unavailable"],
+] as const) {
+  test(`${status} counts down and retries`, async ({ page, startOwnSite }) => {
+    const site = await startOwnSite({ needsProxy: true });
+    await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+    let rejections = 0;
+    proxyOf(site).replace = (path) =>
+      path.includes("ExploreService/Graph") && rejections++ === 0
+        ? connectError(status, code, "too many queries", { "Retry-After": "3" })
+        : undefined;
+    await page.goto(linkTo(site.url, { p: "explore", y: CPU_TYPE }));
+    await expect(page.getByText(/Retries in [123] s/)).toBeVisible();
+    await expect(page.getByText(/Retries in 1 s/)).toBeVisible();
+    await flamePanel(page).ready();
+    expect(rejections).toBe(2);
+  });
+}
+
+test("error shows its message and trace id, and can be retried", async ({ page, startOwnSite }) => {
+  const site = await startOwnSite({ needsProxy: true });
+  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+  let isBroken = true;
+  const message = "query reads 12.4 GiB, limits.max_query_bytes is 8 GiB; narrow the time range";
+  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  proxyOf(site).replace = (path) =>
+    isBroken && path.includes("ExploreService/Graph")
+      ? connectError(400, "invalid_argument", message, {
+          traceparent,
+          "x-trace-id": "0af7651916cd43dd8448eb211c80319c",
+        })
+      : undefined;
+  await page.goto(linkTo(site.url, { p: "explore", y: CPU_TYPE }));
+  await expect(page.locator("main").getByRole("alert")).toContainText("limits.max_query_bytes is 8 GiB");
+  isBroken = false;
+  await page.getByRole("button", { name: "Retry" }).click();
+  await flamePanel(page).ready();
+});
+
+test("page states that the server died, and recovers by itself", async ({ page, startOwnSite }) => {
+  test.setTimeout(60_000);
+  const site = await startOwnSite();
+  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+  await page.goto(linkTo(site.url, { p: "explore", y: CPU_TYPE, w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await site.server.kill();
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(page.getByText("The server does not respond.")).toBeVisible();
+  await site.server.run();
+  await expect(page.getByText("The server does not respond.")).toBeHidden({ timeout: 15_000 });
+  await expect(panel.summary).toContainText("3 frames");
+  await expect(page.locator("main").getByRole("alert")).toHaveCount(0);
+});
+
+test("slow query shows elapsed time and what it reads, and can be canceled", async ({
+  page,
+  shopSite,
+  openShop,
+}) => {
+  await page.route("**/athanor.v1.ExploreService/Graph", async (route) => {
+    await page.waitForEvent("close").catch(() => undefined);
+    await route.abort().catch(() => undefined);
+  });
+  await openShop({ w: "icicle" });
+  await expect(page.getByText(/Running for \d+ s/)).toBeVisible();
+  await expect(page.getByText(/It reads \S+ profiles in \S+ blocks/)).toBeVisible();
+  await page.getByRole("button", { name: "Cancel" }).click();
+  await expect(page.getByText("Canceled.")).toBeVisible();
+  await page.unroute("**/athanor.v1.ExploreService/Graph");
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await flamePanel(page, "icicle").ready();
+  expect(shopSite.url).toBeTruthy();
+});
+
+test("newer query cancels the older one", async ({ page, openShop }) => {
+  const aborted: string[] = [];
+  page.on("requestfailed", (request) => aborted.push(request.url()));
+  let isFirst = true;
+  await page.route("**/athanor.v1.ExploreService/Graph", async (route) => {
+    if (!isFirst) return route.continue();
+    isFirst = false;
+    return undefined;
+  });
+  const started = page.waitForRequest(/ExploreService\/Graph/);
+  await openShop({ w: "icicle" });
+  await started;
+  await page.getByRole("button", { name: "Invert" }).click();
+  await flamePanel(page, "icicle").ready();
+  expect(aborted.some((url) => url.endsWith("ExploreService/Graph"))).toBe(true);
+});
+
+test("invalid regular expression shows the server's error", async ({ openShop, page }) => {
+  await openShop({ w: "table", s: "/(/" });
+  await expect(page.locator("#search-status")).toContainText(/regex|parenthes|group/i);
+  await openShop({ w: "icicle", x: "focus~(" });
+  await expect(page.locator("main").getByRole("alert")).toContainText(/regex|parenthes|group/i);
+  await page.getByRole("button", { name: /Remove Focus/ }).click();
+  await flamePanel(page, "icicle").ready();
+});
+
+test("invalid selector underlines the character that the server names", async ({ openShop, page }) => {
+  await openShop({ w: "icicle" });
+  await page.getByRole("button", { name: "As text" }).click();
+  const field = page.getByRole("textbox", { name: "Selector as text" });
+  await field.fill('{service_name="checkout",,}');
+  await field.press("Enter");
+  await expect(page.getByRole("search").getByRole("alert")).toBeVisible();
+  await expect(page.locator(".underlined-input-error")).toHaveText(",");
+  await expect(field).toHaveAttribute("aria-invalid", "true");
+  await field.fill('{service_name="cart"}');
+  await field.press("Enter");
+  await page.getByRole("button", { name: "As chips" }).click();
+  await expect(page.locator(".chip")).toContainText("cart");
+  await flamePanel(page, "icicle").ready();
+});
+
+test("partial response shows the server's warnings", async ({ page, openShop }) => {
+  await page.route("**/querier.v1.QuerierService/SelectSeries", async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({
+      response,
+      json: { ...(await response.json()), warnings: ["shard 3 did not respond"] },
+    });
+  });
+  await openShop({ w: "icicle" });
+  await expect(page.locator(".timeline")).toContainText("shard 3 did not respond");
+});
+
+test("data of another time is named, and one click goes to it", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  const old = Date.now() - 5 * 86_400_000;
+  await pushFile(api, "main;old 5\n", { name: "archive.cpu", fromMs: old });
+  await pushFile(api, "main;epoch 5\n", { name: "epoch.cpu", fromMs: 1_000 });
+  await page.goto(`${url}/ui/`);
+  await expect(page.getByRole("heading", { name: "No profiles in this range" })).toBeVisible();
+  await page.getByRole("button", { name: "Go to the newest data" }).click();
+  await expect(page.getByRole("row", { name: /archive/ })).toBeVisible();
+  const { searchParams } = new URL(page.url());
+  const from = Number(searchParams.get("f"));
+  expect(from, "a profile of 1970 does not stretch the range").toBeGreaterThan(old - 86_400_000);
+});
+
+test("tenants are apart, in links, calls and commands", async ({ page, startOwnSite, calls }) => {
+  const { api, url } = await startOwnSite({ settings: ["multitenancy_enabled=true"] });
+  const fromMs = Date.now() - 60_000;
+  await pushFile(api, "main;one 5\n", { name: "shop-one.cpu", fromMs, tenant: "team-one" });
+  await pushFile(api, "main;two 5\n", { name: "shop-two.cpu", fromMs, tenant: "team-two" });
+  await page.goto(linkTo(url, { t: "team-one" }));
+  await expect(page.getByRole("row", { name: /shop-one/ })).toBeVisible();
+  await expect(page.getByRole("row", { name: /shop-two/ })).toHaveCount(0);
+  expect(calls.every(({ headers }) => headers["x-scope-orgid"] === "team-one")).toBe(true);
+  await page.getByRole("button", { name: "Request as a command" }).click();
+  await expect(page.locator('[data-command="curl"]').first()).toContainText("X-Scope-OrgID: team-one");
+  await expect(page.locator('[data-command="athanor"]')).toContainText("--tenant team-one");
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Help" }).click();
+  await page.getByRole("button", { name: /Tenant and token/ }).click();
+  const dialog = page.getByRole("dialog", { name: "Tenant and token" });
+  await dialog.getByLabel("Tenant").fill("team-two");
+  await dialog.getByRole("button", { name: "Apply" }).click();
+  await expect(page.getByRole("row", { name: /shop-two/ })).toBeVisible();
+  await expect(page.getByRole("row", { name: /shop-one/ })).toHaveCount(0);
+  expect(new URL(page.url()).searchParams.get("t")).toBe("team-two");
+  await page.goBack();
+  await expect(page.getByRole("row", { name: /shop-one/ })).toBeVisible();
+  await page.getByRole("row", { name: /shop-one/ }).click();
+  await flamePanel(page).ready();
+});
+
+test("page works under a prefix of a proxy", async ({ page, startOwnSite }) => {
+  const site = await startOwnSite({ prefix: "/tools/profiles" });
+  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+  const outside: string[] = [];
+  page.on("request", (request) => {
+    if (!request.url().startsWith(`${site.url}/`)) outside.push(request.url());
+  });
+  await page.goto(`${site.url}/`);
+  await page.getByRole("row", { name: /shop/ }).click();
+  await flamePanel(page).ready();
+  await page.getByRole("button", { name: "Request as a command" }).last().click();
+  await expect(page.locator('[data-command="curl"]').first()).toContainText(`${site.url}/athanor.v1`);
+  expect(outside).toEqual([]);
+});
