@@ -1,6 +1,6 @@
 // Field for the name of a label. Names are loaded when the field gets the focus.
 
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useState } from "preact/hooks";
 import { call } from "../api/client";
 import { timeRangeOf } from "../url/query_of";
 import { view } from "../url/store";
@@ -19,6 +19,14 @@ interface LabelInputProps {
 export function LabelInput({ label, placeholder, value, onChange }: LabelInputProps) {
   const listId = useId();
   const [names, setNames] = useState<readonly string[]>([]);
+  // Text that is being typed. Names that arrive meanwhile must not replace it.
+  const [text, setText] = useState(value);
+  useEffect(() => setText(value), [value]);
+  const commit = (typed: string) => {
+    const name = typed.trim();
+    setText(name);
+    onChange(name);
+  };
   const load = async () => {
     const { selector } = view.peek();
     const { start, end } = timeRangeOf(view.peek());
@@ -42,17 +50,18 @@ export function LabelInput({ label, placeholder, value, onChange }: LabelInputPr
         <input
           type="text"
           list={listId}
-          value={value}
+          value={text}
           placeholder={placeholder}
           autocomplete="off"
           spellcheck={false}
-          size={Math.max(10, Math.min(24, value.length + 2))}
+          size={Math.max(10, Math.min(24, text.length + 2))}
           onFocus={load}
-          onChange={(event) => onChange(event.currentTarget.value.trim())}
+          onInput={(event) => setText(event.currentTarget.value)}
+          onChange={(event) => commit(event.currentTarget.value)}
         />
       </label>
       {value === "" ? null : (
-        <button type="button" class="tool-clear" aria-label={`Clear ${label}`} onClick={() => onChange("")}>
+        <button type="button" class="tool-clear" aria-label={`Clear ${label}`} onClick={() => commit("")}>
           ×
         </button>
       )}
