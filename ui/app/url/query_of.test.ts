@@ -1,7 +1,7 @@
 // Tests of requests that views stand for.
 import { expect, test } from "vitest";
 import { now } from "./clock";
-import { graphRequestOf, queryOf, stepOf, timeRangeOf } from "./query_of";
+import { chosenTimesOf, graphRequestOf, queryOf, timeRangeOf } from "./query_of";
 import { DEFAULT_VIEW, type ViewState } from "./view_state";
 
 const CPU_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -11,20 +11,39 @@ const view = (change: Partial<ViewState>): ViewState => ({
   ...change,
 });
 
-test("end of a range is rounded up to the step", () => {
-  for (const from of ["now-5m", "now-1h", "now-7d", "now-30d", "now-37m"]) {
+const RELATIVE = ["now-1m", "now-5m", "now-37m", "now-1h", "now-6h", "now-7d", "now-30d", "now-20y"];
+
+test("range is rounded outwards to the step", () => {
+  for (const from of RELATIVE) {
     const { start, end, step } = timeRangeOf({ from, until: "now" });
+    const [chosen] = chosenTimesOf({ from, until: "now" });
     expect(end % step).toBe(0);
     expect(start % step).toBe(0);
     expect(end).toBeGreaterThanOrEqual(now.value);
     expect(end - now.value).toBeLessThan(step);
+    expect(start).toBeLessThanOrEqual(chosen);
     expect((end - start) / step).toBeLessThanOrEqual(241);
   }
-  expect(timeRangeOf({ from: "now-1h", until: "now" }).step).toBe(15_000);
+});
+
+test("range with fixed times contains both of them, with less than a step around them", () => {
+  const first = Date.UTC(2026, 2, 1, 0, 1);
+  for (let index = 1; index < 2_000; index++) {
+    const from = first + index * 977_003;
+    const until = from + 1_000 + ((index * index * 1_237) % (35 * 86_400_000));
+    const { start, end, step } = timeRangeOf({ from: String(from), until: String(until) });
+    expect([start % step, end % step]).toEqual([0, 0]);
+    expect(from - start).toBeGreaterThanOrEqual(0);
+    expect(from - start).toBeLessThan(step);
+    expect(end - until).toBeGreaterThanOrEqual(0);
+    expect(end - until).toBeLessThan(step);
+    expect((end - start) / step).toBeLessThanOrEqual(241);
+    expect(timeRangeOf({ from: String(start), until: String(end) })).toEqual({ start, end, step });
+  }
 });
 
 test("fixed times of a link give the same range as the relative ones", () => {
-  for (const from of ["now-5m", "now-1h", "now-6h", "now-7d"]) {
+  for (const from of RELATIVE) {
     const range = timeRangeOf({ from, until: "now" });
     expect(timeRangeOf({ from: String(range.start), until: String(range.end) })).toEqual(range);
   }
@@ -44,10 +63,10 @@ test("reversed, empty and unreadable ranges stay usable", () => {
 });
 
 test("steps are round and bounded", () => {
-  expect(
-    [60_000, 300_000, 3_600_000, 86_400_000, 30 * 86_400_000].map((duration) => stepOf(duration)),
-  ).toEqual([5_000, 15_000, 15_000, 600_000, 10_800_000]);
-  expect(stepOf(3_600_000, 60)).toBe(60_000);
+  const steps = ["now-1m", "now-5m", "now-1h", "now-1d", "now-30d"].map(
+    (from) => timeRangeOf({ from, until: "now" }).step,
+  );
+  expect(steps).toEqual([5_000, 15_000, 15_000, 600_000, 10_800_000]);
 });
 
 test("query has transforms and ids only if the view has them", () => {

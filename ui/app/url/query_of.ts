@@ -1,10 +1,10 @@
 // Requests that a view stands for.
 import type { FrameMatch, GraphGroupBy, GraphRequest, Query, Transform } from "../api/types";
 import { now } from "./clock";
-import { parseTime } from "./time";
+import { isRelativeTime, parseTime } from "./time";
 import { DEFAULT_VIEW, type TransformState, type ViewState } from "./view_state";
 
-/** Range of a view in milliseconds since 1970, both ends in it. Its end is a multiple of the step. */
+/** Range of a view in milliseconds since 1970, both ends in it. Both are multiples of the step. */
 export interface TimeRange {
   readonly start: number;
   readonly end: number;
@@ -16,30 +16,48 @@ const STEPS_MS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 604_800,
   2_592_000,
 ].map((seconds) => seconds * 1_000);
-const MAX_POINTS = 240;
-/** Profilers send every 10 to 15 s, so shorter steps leave gaps. Ranges of minutes have at least some points. */
+const DAY_MS = 86_400_000;
+/** Steps of a chart. The last one is for the part of a step by which a range grows when its start is rounded. */
+const MAX_STEPS = 241;
+/** Profilers send every 10 to 15 s, so shorter steps leave gaps. Only ranges of minutes have them. */
 const USUAL_MIN_STEP_MS = 15_000;
-const MIN_POINTS = 20;
+const MAX_SHORT_STEPS = 21;
 const MIN_RANGE_MS = 1_000;
 
-/** Returns a round step for charts of a duration. */
-export function stepOf(durationMs: number, maxPoints: number = MAX_POINTS): number {
-  const wanted = Math.max(durationMs / maxPoints, Math.min(USUAL_MIN_STEP_MS, durationMs / MIN_POINTS));
-  return STEPS_MS.find((step) => step >= wanted) ?? Math.ceil(wanted / 86_400_000) * 86_400_000;
+/** Times of a view as they were chosen, in milliseconds since 1970. The first one is the earlier one. */
+export function chosenTimesOf({ from, until }: Pick<ViewState, "from" | "until">): readonly [number, number] {
+  const currentTime = now.value;
+  const last = parseTime(until, currentTime) ?? currentTime;
+  const first = parseTime(from, currentTime) ?? parseTime(DEFAULT_VIEW.from, currentTime) ?? currentTime;
+  const end = Math.max(first, last);
+  return [Math.min(first, last, end - MIN_RANGE_MS), end];
 }
 
 /**
- * Returns the range of a view. The end is rounded up to the step, so that refreshes and other readers send equal
- * requests and hit the result cache. Reads the signal `now`. Times that cannot be parsed count as the default ones.
+ * Returns the range of a view: the chosen times, rounded outwards to the step, so that refreshes and other readers send
+ * equal requests and hit the result cache. The step of a rounded range is that of the chosen one, so links with fixed
+ * times show the same. Reads the signal `now`. Times that cannot be parsed count as the default ones.
  */
 export function timeRangeOf(state: Pick<ViewState, "from" | "until">): TimeRange {
-  const currentTime = now.value;
-  const until = parseTime(state.until, currentTime) ?? currentTime;
-  const from = parseTime(state.from, currentTime) ?? parseTime(DEFAULT_VIEW.from, currentTime) ?? currentTime;
-  const duration = Math.max(Math.abs(until - from), MIN_RANGE_MS);
-  const step = stepOf(duration);
-  const end = Math.ceil(Math.max(until, from) / step) * step;
-  return { start: Math.floor((end - duration) / step) * step, end, step };
+  const [from, until] = chosenTimesOf(state);
+  // The number of steps of a relative range stays the same wherever `now` lies within a step.
+  const isRelative = isRelativeTime(state.from) && isRelativeTime(state.until);
+  const roundTo = (step: number): TimeRange => {
+    const end = Math.ceil(until / step) * step;
+    const start = isRelative
+      ? end - (Math.ceil((until - from) / step) + 1) * step
+      : Math.floor(from / step) * step;
+    return { start, end, step };
+  };
+  const fits = ({ start, end, step }: TimeRange) =>
+    (end - start) / step <= (step < USUAL_MIN_STEP_MS ? MAX_SHORT_STEPS : MAX_STEPS);
+  for (const step of STEPS_MS) {
+    const range = roundTo(step);
+    if (fits(range)) return range;
+  }
+  let days = Math.ceil((until - from) / DAY_MS / MAX_STEPS);
+  while (!fits(roundTo(days * DAY_MS))) days++;
+  return roundTo(days * DAY_MS);
 }
 
 /** Returns the query of a view, or undefined while it has no profile type. */

@@ -1,7 +1,7 @@
 // Changes of the time range: earlier, later, zoom out, undo.
 import { effect, signal } from "@preact/signals";
 import { now } from "../../url/clock";
-import { timeRangeOf } from "../../url/query_of";
+import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
 import { formatSpan, parseTime } from "../../url/time";
 import type { ViewState } from "../../url/view_state";
@@ -41,7 +41,7 @@ export function undoRange(): void {
 
 /** Moves the range by its own length, to earlier (-1) or later (1) times. Never moves it beyond now. */
 export function shiftRange(direction: -1 | 1): void {
-  const { start, end } = timeRangeOf(view.peek());
+  const [start, end] = chosenTimesOf(view.peek());
   const length = end - start;
   const shifted = end + direction * length;
   if (direction > 0 && shifted >= now.peek()) openRecent(length);
@@ -50,7 +50,7 @@ export function shiftRange(direction: -1 | 1): void {
 
 /** Doubles the range around its middle. Never extends it beyond now. */
 export function zoomOutRange(): void {
-  const { start, end } = timeRangeOf(view.peek());
+  const [start, end] = chosenTimesOf(view.peek());
   const length = Math.min((end - start) * 2, MAX_RANGE_MS);
   const newEnd = end + (length - (end - start)) / 2;
   if (newEnd >= now.peek()) openRecent(length);

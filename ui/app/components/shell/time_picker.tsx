@@ -104,7 +104,7 @@ function StepButton({ label, title, run, isDisabled }: StepButtonProps) {
 }
 
 function RangeForm({ state, close }: { readonly state: ViewState; readonly close: () => void }) {
-  const { start, end } = timeRangeOf(state);
+  const [start, end] = chosenTimesOf(state);
   const write = (text: string, ms: number) => (isRelativeTime(text) ? text : isoTime(ms));
   const [from, setFrom] = useState(write(state.from, start));
   const [until, setUntil] = useState(write(state.until, end));
