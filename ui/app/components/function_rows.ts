@@ -18,13 +18,15 @@ export interface TableFunction {
 }
 
 /** Key of a column, and the order that the server sorts by. */
-const ORDERS: Readonly<Record<string, FunctionOrder>> = {
-  self: "FUNCTION_ORDER_SELF",
-  total: "FUNCTION_ORDER_TOTAL",
-  name: "FUNCTION_ORDER_NAME",
-  file: "FUNCTION_ORDER_FILE",
-  binary: "FUNCTION_ORDER_BINARY",
-};
+const ORDERS: ReadonlyMap<string, FunctionOrder> = new Map(
+  Object.entries<FunctionOrder>({
+    self: "FUNCTION_ORDER_SELF",
+    total: "FUNCTION_ORDER_TOTAL",
+    name: "FUNCTION_ORDER_NAME",
+    file: "FUNCTION_ORDER_FILE",
+    binary: "FUNCTION_ORDER_BINARY",
+  }),
+);
 
 /** Returns whether a column begins with its first text instead of its largest value. */
 export function isTextColumn(column: string): boolean {
@@ -46,7 +48,7 @@ export function functionsRequest(state: ViewState): FunctionsRequest | undefined
         : undefined;
   return {
     query,
-    order: ORDERS[state.tableSort] ?? "FUNCTION_ORDER_SELF",
+    order: ORDERS.get(state.tableSort) ?? "FUNCTION_ORDER_SELF",
     ...(state.tableReversed ? { reverse: true } : {}),
     ...(filter === undefined ? {} : { filter }),
     page: { offset: 0, limit: FUNCTIONS_PER_PAGE },

@@ -1,7 +1,8 @@
 // Tests of costs in natural units.
 
 import { expect, test } from "vitest";
-import { costChange, formatCost, formatQuotient, isGauge, rateUnit, toInteger } from "./cost";
+import { costChange, formatCost, formatQuotient, formatRate, isGauge, rateUnit, toInteger } from "./cost";
+import { formatExact, formatValue } from "./format";
 
 const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const allocations = "memory:alloc_space:bytes:space:bytes";
@@ -52,4 +53,12 @@ test("change_is_percent_multiple_or_word", () => {
 
 test("averages_round_half_away_from_zero", () => {
   expect([2.5, -2.5, 0.4].map(toInteger)).toEqual([3n, -3n, 0n]);
+});
+
+test("units named like built-in properties are plain units", () => {
+  for (const unit of ["constructor", "__proto__", "toString"]) {
+    expect(formatRate(5_000n, 1_000, `a:b:${unit}:c:d`)).toBe(`5 k ${unit}/s`);
+    expect(formatValue(5n, unit)).toBe(`5 ${unit}`);
+    expect(formatExact(5n, unit)).toBe(`5 ${unit}`);
+  }
 });

@@ -14,12 +14,14 @@ const GAUGE_KINDS: ReadonlySet<string> = new Set([
   "live_space",
 ]);
 
-const NANOS_PER_UNIT: Readonly<Record<string, bigint>> = {
-  nanoseconds: 1n,
-  microseconds: 1_000n,
-  milliseconds: 1_000_000n,
-  seconds: 1_000_000_000n,
-};
+const NANOS_PER_UNIT: ReadonlyMap<string, bigint> = new Map(
+  Object.entries({
+    nanoseconds: 1n,
+    microseconds: 1_000n,
+    milliseconds: 1_000_000n,
+    seconds: 1_000_000_000n,
+  }),
+);
 
 const NANOS_PER_MILLI = 1_000_000n;
 const MILLIS_PER_SECOND = 1_000n;
@@ -72,7 +74,7 @@ function absolute(value: bigint): bigint {
 /** Returns the unit of a rate: `cores`, `s/s`, or an amount for each second. */
 export function rateUnit(profileType: string): string {
   const { name, kind, unit } = parseProfileType(profileType);
-  if (NANOS_PER_UNIT[unit] === undefined) return unit === "bytes" ? "B/s" : "1/s";
+  if (NANOS_PER_UNIT.get(unit) === undefined) return unit === "bytes" ? "B/s" : "1/s";
   return kind === "cpu" || name === "process_cpu" ? "cores" : "s/s";
 }
 
@@ -86,7 +88,7 @@ export function formatCost(value: bigint, millis: number, profileType: string): 
 export function formatRate(sum: bigint, millis: number, profileType: string): string {
   const { unit } = parseProfileType(profileType);
   const duration = BigInt(Math.max(1, Math.round(millis)));
-  const nanos = NANOS_PER_UNIT[unit];
+  const nanos = NANOS_PER_UNIT.get(unit);
   if (nanos !== undefined) {
     return `${formatQuotient(sum * nanos, duration * NANOS_PER_MILLI)} ${rateUnit(profileType)}`;
   }

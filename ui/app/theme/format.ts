@@ -39,21 +39,23 @@ const COUNT_SCALES: readonly UnitScale[] = [
 ];
 
 /** Factor from a unit to the smallest one of its scale. */
-const UNIT_FACTORS: Readonly<Record<string, readonly [scales: readonly UnitScale[], factor: bigint]>> = {
-  nanoseconds: [TIME_SCALES, 1n],
-  microseconds: [TIME_SCALES, 1_000n],
-  milliseconds: [TIME_SCALES, 1_000_000n],
-  seconds: [TIME_SCALES, 1_000_000_000n],
-  bytes: [BYTE_SCALES, 1n],
-  kilobytes: [BYTE_SCALES, 1_000n],
-  megabytes: [BYTE_SCALES, 1_000_000n],
-};
+const UNIT_FACTORS: ReadonlyMap<string, readonly [scales: readonly UnitScale[], factor: bigint]> = new Map(
+  Object.entries<readonly [scales: readonly UnitScale[], factor: bigint]>({
+    nanoseconds: [TIME_SCALES, 1n],
+    microseconds: [TIME_SCALES, 1_000n],
+    milliseconds: [TIME_SCALES, 1_000_000n],
+    seconds: [TIME_SCALES, 1_000_000_000n],
+    bytes: [BYTE_SCALES, 1n],
+    kilobytes: [BYTE_SCALES, 1_000n],
+    megabytes: [BYTE_SCALES, 1_000_000n],
+  }),
+);
 
 const SIGNIFICANT_DIGITS = 3;
 
 /** Writes a value in its natural unit with three significant digits: `1.24 s`, `12.4 MB`, `1.53 M`. */
 export function formatValue(value: bigint, unit: string): string {
-  const [scales, factor] = UNIT_FACTORS[unit] ?? [COUNT_SCALES, 1n];
+  const [scales, factor] = UNIT_FACTORS.get(unit) ?? [COUNT_SCALES, 1n];
   const scaled = value * factor;
   const size = scaled < 0n ? -scaled : scaled;
   let index = scales.length - 1;
@@ -102,19 +104,21 @@ const DIGIT_GROUPS = /\B(?=(\d{3})+$)/g;
 /** Narrow no-break space, which groups digits. */
 export const DIGIT_SPACE = "\u202f";
 
-const UNIT_SYMBOLS: Readonly<Record<string, string>> = {
-  nanoseconds: "ns",
-  microseconds: "µs",
-  milliseconds: "ms",
-  seconds: "s",
-  bytes: "B",
-  count: "",
-  samples: "samples",
-};
+const UNIT_SYMBOLS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    nanoseconds: "ns",
+    microseconds: "µs",
+    milliseconds: "ms",
+    seconds: "s",
+    bytes: "B",
+    count: "",
+    samples: "samples",
+  }),
+);
 
 /** Writes all digits of a value: `1 240 000 000 ns`. */
 export function formatExact(value: bigint, unit: string): string {
-  const symbol = UNIT_SYMBOLS[unit] ?? unit;
+  const symbol = UNIT_SYMBOLS.get(unit) ?? unit;
   const digits = value.toString().replace(DIGIT_GROUPS, DIGIT_SPACE);
   return symbol === "" ? digits : `${digits} ${symbol}`;
 }

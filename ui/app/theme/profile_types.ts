@@ -45,15 +45,17 @@ const SAMPLE_TITLES: Readonly<Record<string, string>> = {
   "threadcreate:threadcreate": "Threads created",
 };
 
-const RATE_UNITS: Readonly<Record<string, string>> = {
-  nanoseconds: "s/s",
-  microseconds: "s/s",
-  milliseconds: "s/s",
-  seconds: "s/s",
-  bytes: "B/s",
-  count: "/s",
-  samples: "/s",
-};
+const RATE_UNITS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    nanoseconds: "s/s",
+    microseconds: "s/s",
+    milliseconds: "s/s",
+    seconds: "s/s",
+    bytes: "B/s",
+    count: "/s",
+    samples: "/s",
+  }),
+);
 
 const LEVEL_SAMPLES = /^(inuse_.*|goroutines?|live(_.*)?|threads?|threadcreate)$/;
 
@@ -71,7 +73,7 @@ function rawTitle(name: string, sampleType: string): string {
 function unitOf(name: string, sampleType: string, sampleUnit: string): string {
   if (LEVEL_SAMPLES.test(sampleType)) return sampleUnit === "bytes" ? "B" : "";
   if (sampleType === "cpu" || name === "process_cpu") return sampleUnit === "count" ? "/s" : "cores";
-  return RATE_UNITS[sampleUnit] ?? (sampleUnit === "" ? "" : `${sampleUnit}/s`);
+  return RATE_UNITS.get(sampleUnit) ?? (sampleUnit === "" ? "" : `${sampleUnit}/s`);
 }
 
 /** Order in lists: what most users look for first. */

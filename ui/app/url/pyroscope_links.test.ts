@@ -61,6 +61,13 @@ test("unreadable parts give notices and the nearest view", () => {
   expect(state.from).toBe(DEFAULT_VIEW.from);
 });
 
+test("names of built-in properties are no types", () => {
+  for (const name of ["constructor", "__proto__", "toString"]) {
+    expect(decode(`/ui/?query=app.${name}{}`).notices).toHaveLength(1);
+    expect(findProfileType(name, ["a:b:c:d:e"])).toBeUndefined();
+  }
+});
+
 test("own links are not taken for old ones", () => {
   expect(decode("/ui/?v=1&p=explore&q=%7B%7D").state.page).toBe("explore");
 });

@@ -5,34 +5,38 @@ import { type DecodedView, decodeView, encodeView } from "./view_codec";
 import { DEFAULT_VIEW, type ViewState } from "./view_state";
 
 /** Profile types by the suffix of an application's name. */
-const SUFFIX_TYPES: Readonly<Record<string, string>> = {
-  cpu: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-  itimer: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-  wall: "wall:wall:nanoseconds:wall:nanoseconds",
-  alloc_objects: "memory:alloc_objects:count:space:bytes",
-  alloc_space: "memory:alloc_space:bytes:space:bytes",
-  inuse_objects: "memory:inuse_objects:count:space:bytes",
-  inuse_space: "memory:inuse_space:bytes:space:bytes",
-  alloc_in_new_tlab_objects: "memory:alloc_in_new_tlab_objects:count:space:bytes",
-  alloc_in_new_tlab_bytes: "memory:alloc_in_new_tlab_bytes:bytes:space:bytes",
-  alloc_outside_tlab_objects: "memory:alloc_outside_tlab_objects:count:space:bytes",
-  alloc_outside_tlab_bytes: "memory:alloc_outside_tlab_bytes:bytes:space:bytes",
-  live: "memory:live:count:objects:count",
-  goroutines: "goroutines:goroutine:count:goroutine:count",
-  mutex_count: "mutex:contentions:count:mutex:count",
-  mutex_duration: "mutex:delay:nanoseconds:mutex:count",
-  block_count: "block:contentions:count:block:count",
-  block_duration: "block:delay:nanoseconds:block:count",
-  lock_count: "block:contentions:count:block:count",
-  lock_duration: "block:delay:nanoseconds:block:count",
-  exceptions: "exceptions:samples:count::",
-};
+const SUFFIX_TYPES: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    cpu: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+    itimer: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+    wall: "wall:wall:nanoseconds:wall:nanoseconds",
+    alloc_objects: "memory:alloc_objects:count:space:bytes",
+    alloc_space: "memory:alloc_space:bytes:space:bytes",
+    inuse_objects: "memory:inuse_objects:count:space:bytes",
+    inuse_space: "memory:inuse_space:bytes:space:bytes",
+    alloc_in_new_tlab_objects: "memory:alloc_in_new_tlab_objects:count:space:bytes",
+    alloc_in_new_tlab_bytes: "memory:alloc_in_new_tlab_bytes:bytes:space:bytes",
+    alloc_outside_tlab_objects: "memory:alloc_outside_tlab_objects:count:space:bytes",
+    alloc_outside_tlab_bytes: "memory:alloc_outside_tlab_bytes:bytes:space:bytes",
+    live: "memory:live:count:objects:count",
+    goroutines: "goroutines:goroutine:count:goroutine:count",
+    mutex_count: "mutex:contentions:count:mutex:count",
+    mutex_duration: "mutex:delay:nanoseconds:mutex:count",
+    block_count: "block:contentions:count:block:count",
+    block_duration: "block:delay:nanoseconds:block:count",
+    lock_count: "block:contentions:count:block:count",
+    lock_duration: "block:delay:nanoseconds:block:count",
+    exceptions: "exceptions:samples:count::",
+  }),
+);
 
-const EQUIVALENT_TYPES: Readonly<Record<string, readonly string[]>> = {
-  "goroutines:goroutine:count:goroutine:count": ["goroutine:goroutine:count", "goroutine:goroutines:count"],
-  "process_cpu:cpu:nanoseconds:cpu:nanoseconds": ["process_cpu:samples:count"],
-  "exceptions:samples:count::": ["exceptions:exception:count"],
-};
+const EQUIVALENT_TYPES: ReadonlyMap<string, readonly string[]> = new Map(
+  Object.entries({
+    "goroutines:goroutine:count:goroutine:count": ["goroutine:goroutine:count", "goroutine:goroutines:count"],
+    "process_cpu:cpu:nanoseconds:cpu:nanoseconds": ["process_cpu:samples:count"],
+    "exceptions:samples:count::": ["exceptions:exception:count"],
+  }),
+);
 
 const PAGE_PATHS = /\/(explore|comparison|comparison-diff|diff|tracing)\/?$/;
 
@@ -109,7 +113,7 @@ export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "s
     return query.trim() === "" || brace >= 0 ? { profileType: "", selector: `{${matchers}}` } : undefined;
   const dot = name.lastIndexOf(".");
   const suffix = dot < 0 ? "cpu" : name.slice(dot + 1);
-  const profileType = SUFFIX_TYPES[suffix];
+  const profileType = SUFFIX_TYPES.get(suffix);
   if (profileType === undefined) return undefined;
   const services = serviceMatcher(name, dot < 0 ? name : name.slice(0, dot));
   return { profileType, selector: `{${services}${matchers === "" ? "" : `, ${matchers}`}}` };
@@ -125,7 +129,7 @@ function serviceMatcher(name: string, app: string): string {
 /** Returns the type of a list that a link means. Old links name no period, and some types have several names. */
 export function findProfileType(wanted: string, types: readonly string[]): string | undefined {
   if (types.includes(wanted)) return wanted;
-  const names = [wanted, ...(EQUIVALENT_TYPES[wanted] ?? [])];
+  const names = [wanted, ...(EQUIVALENT_TYPES.get(wanted) ?? [])];
   const withoutPeriod = names.map((name) => `${name.split(":").slice(0, 3).join(":")}:`);
   return withoutPeriod.flatMap((prefix) => types.filter((type) => type.startsWith(prefix)))[0];
 }

@@ -86,18 +86,20 @@ function transformMessage({ action, pattern, isRegex }: TransformState): Transfo
   return { [action]: match };
 }
 
-const GROUPINGS: Readonly<Record<string, GraphGroupBy>> = {
-  line: "GRAPH_GROUP_BY_LINE",
-  file: "GRAPH_GROUP_BY_FILE",
-  package: "GRAPH_GROUP_BY_PACKAGE",
-  binary: "GRAPH_GROUP_BY_BINARY",
-};
+const GROUPINGS: ReadonlyMap<string, GraphGroupBy> = new Map(
+  Object.entries<GraphGroupBy>({
+    line: "GRAPH_GROUP_BY_LINE",
+    file: "GRAPH_GROUP_BY_FILE",
+    package: "GRAPH_GROUP_BY_PACKAGE",
+    binary: "GRAPH_GROUP_BY_BINARY",
+  }),
+);
 
 /** Returns the request for the graph of a view, or undefined while it has no profile type. */
 export function graphRequestOf(state: ViewState): GraphRequest | undefined {
   const query = queryOf(state);
   if (query === undefined) return undefined;
-  const grouping = GROUPINGS[state.frames];
+  const grouping = GROUPINGS.get(state.frames);
   return {
     query,
     ...(state.inverted ? { invert: true } : {}),

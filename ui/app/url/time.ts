@@ -3,36 +3,40 @@
 const MS_PER_SECOND = 1_000;
 const MS_PER_DAY = 86_400_000;
 
-const UNIT_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: MS_PER_SECOND,
-  m: 60_000,
-  h: 3_600_000,
-  d: MS_PER_DAY,
-  w: 7 * MS_PER_DAY,
-  y: 365 * MS_PER_DAY,
-};
+const UNIT_MS: ReadonlyMap<string, number> = new Map(
+  Object.entries({
+    ms: 1,
+    s: MS_PER_SECOND,
+    m: 60_000,
+    h: 3_600_000,
+    d: MS_PER_DAY,
+    w: 7 * MS_PER_DAY,
+    y: 365 * MS_PER_DAY,
+  }),
+);
 
 // Graphite's words, which older links use.
-const UNIT_WORDS: Readonly<Record<string, string>> = {
-  seconds: "s",
-  second: "s",
-  sec: "s",
-  minutes: "m",
-  minute: "m",
-  min: "m",
-  hours: "h",
-  hour: "h",
-  days: "d",
-  day: "d",
-  weeks: "w",
-  week: "w",
-  months: "mon",
-  month: "mon",
-  mon: "mon",
-  years: "y",
-  year: "y",
-};
+const UNIT_WORDS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    seconds: "s",
+    second: "s",
+    sec: "s",
+    minutes: "m",
+    minute: "m",
+    min: "m",
+    hours: "h",
+    hour: "h",
+    days: "d",
+    day: "d",
+    weeks: "w",
+    week: "w",
+    months: "mon",
+    month: "mon",
+    mon: "mon",
+    years: "y",
+    year: "y",
+  }),
+);
 const MONTH_MS = 30 * MS_PER_DAY;
 
 /** Returns whether a time depends on the current one. */
@@ -80,8 +84,8 @@ function parseOffset(text: string): number | undefined {
 function unitMs(word: string): number | undefined {
   if (word === "M") return MONTH_MS;
   const lower = word.toLowerCase();
-  const unit = UNIT_WORDS[lower] ?? lower;
-  return unit === "mon" ? MONTH_MS : UNIT_MS[unit];
+  const unit = UNIT_WORDS.get(lower) ?? lower;
+  return unit === "mon" ? MONTH_MS : UNIT_MS.get(unit);
 }
 
 function parseNumber(digits: string): number | undefined {

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { formatTime } from "../../theme/format";
 import { now } from "../../url/clock";
-import { timeRangeOf } from "../../url/query_of";
+import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
 import { isRelativeTime, parseTime } from "../../url/time";
 import type { TimeZoneName, ViewState } from "../../url/view_state";

@@ -25,17 +25,19 @@ export interface ChartModel {
   readonly visible: readonly number[];
 }
 
-const NANOS_PER_UNIT: Readonly<Record<string, number>> = {
-  nanoseconds: 1,
-  microseconds: 1e3,
-  milliseconds: 1e6,
-  seconds: 1e9,
-};
+const NANOS_PER_UNIT: ReadonlyMap<string, number> = new Map(
+  Object.entries({
+    nanoseconds: 1,
+    microseconds: 1e3,
+    milliseconds: 1e6,
+    seconds: 1e9,
+  }),
+);
 const NANOS_PER_SECOND = 1e9;
 
 /** Returns the factor from a value to its height: seconds for times, and a rate if the mode says so. */
 export function heightFactor(data: TimelineData, mode: ChartMode): number {
-  const nanos = NANOS_PER_UNIT[parseProfileType(mode.profileType).unit];
+  const nanos = NANOS_PER_UNIT.get(parseProfileType(mode.profileType).unit);
   const unitFactor = nanos === undefined ? 1 : nanos / NANOS_PER_SECOND;
   return data.isAverage || !mode.isRate ? unitFactor : unitFactor / (data.stepMs / 1000);
 }
@@ -89,7 +91,7 @@ const SMALL_TIME_UNITS = ["s", "ms", "µs", "ns"] as const;
 /** Returns the text of a tick of the value axis. Ticks are round numbers. */
 export function axisText(height: number, data: TimelineData, mode: ChartMode): string {
   const { unit } = parseProfileType(mode.profileType);
-  const isTime = NANOS_PER_UNIT[unit] !== undefined;
+  const isTime = NANOS_PER_UNIT.get(unit) !== undefined;
   const isRate = !data.isAverage && mode.isRate;
   if (height === 0) return "0";
   if (isTime && isRate) return `${roundTick(height)} ${rateUnit(mode.profileType)}`;
