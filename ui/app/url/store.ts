@@ -51,16 +51,17 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
   const typedFields = mode === "typing" ? Object.keys(change).sort().join() : "";
   if (encodeView(next) === encodeView(currentView.peek())) return;
   const replaces = typedFields !== "" && typedFields === entry.typedFields;
-  if (!replaces) flushAddress();
+  if (!replaces) {
+    flushAddress();
+    // The entry comes first: an effect of the new view may complete it, and must not change the entry before.
+    entry = { index: entry.index + 1, typedFields };
+    history.pushState(entry, "", `./${encodeView(next)}`);
+  }
   batch(() => {
     if (QUERY_FIELDS.some((field) => field in change)) advanceStaleClock();
     setView(next);
   });
   if (replaces) scheduleAddress();
-  else {
-    entry = { index: entry.index + 1, typedFields };
-    history.pushState(entry, "", `./${encodeView(next)}`);
-  }
 }
 
 function setView(next: ViewState): void {
