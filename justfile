@@ -38,6 +38,18 @@ ui-build:
 ui-test *ARGS:
     ./ui/test "$@"
 
+# Measures the web UI: decoding and layout of graphs in Node, size and processor time of graphs of the set R-1k
+bench-ui:
+    cargo build --release --locked --package athanor-cli
+    cd ui && npm ci --ignore-scripts && node bench/run.mjs && ATHANOR_BIN=$PWD/../target/release/athanor node bench/server_bench.mjs
+
+# Runs the oracle of graphs and transforms on many histories, and a browser with a million label values
+ui-soak:
+    cargo build --locked --package athanor-cli
+    PROPTEST_CASES=5000 cargo test --locked --package athanor-querier --test explore
+    PROPTEST_CASES=20000 cargo test --locked --package athanor-profile --lib call_tree
+    ATHANOR_BIN=$PWD/target/debug/athanor UI_LABEL_VALUES=1000000 ./ui/test e2e hostile
+
 # Sends two hours of profiles of a made-up shop to the server at URL
 ui-demo URL='http://127.0.0.1:4040':
     #!/usr/bin/env bash
