@@ -46,7 +46,7 @@ bench-ui:
 # Runs the oracle of graphs and transforms on many histories, and a browser with a million label values
 ui-soak:
     cargo build --locked --package athanor-cli
-    PROPTEST_CASES=5000 cargo test --locked --package athanor-querier --test explore
+    ATHANOR_EXPLORE_CASES=5000 cargo test --locked --package athanor-querier --test explore
     PROPTEST_CASES=20000 cargo test --locked --package athanor-profile --lib call_tree
     ATHANOR_BIN=$PWD/target/debug/athanor UI_LABEL_VALUES=1000000 ./ui/test e2e hostile
 

@@ -9,7 +9,7 @@ use crate::laws::rows;
 use crate::{PERIOD, ask, both, name, querier_with, query, upload};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::property_config(64))]
 
     #[test]
     fn matches_of_filter_count_each_stack_once(

@@ -138,7 +138,7 @@ fn model(stacks: &[(Vec<String>, i64)]) -> BTreeMap<String, (i64, i64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(crate::property_config(128))]
 
     #[test]
     fn graph_equals_lists_of_stacks(

@@ -43,6 +43,13 @@ fn upload() -> impl Strategy<Value = Upload> {
         .prop_map(|(pod, second, rows, source, tenant)| Upload { pod, second, rows, source, tenant })
 }
 
+/// Settings of a property. The variable `ATHANOR_EXPLORE_CASES` overrides the number of cases.
+#[expect(clippy::disallowed_methods, reason = "long runs set the number of cases")]
+fn property_config(cases: u32) -> ProptestConfig {
+    let wanted = std::env::var("ATHANOR_EXPLORE_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig::with_cases(wanted.unwrap_or(cases))
+}
+
 fn name(function: u8) -> String {
     format!("f{function}")
 }

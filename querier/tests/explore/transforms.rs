@@ -148,7 +148,7 @@ fn transformed_query(from: i64, to: i64, list: &[PlainTransform]) -> Option<Quer
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(crate::property_config(96))]
 
     #[test]
     fn calls_return_rewritten_stacks(
