@@ -313,6 +313,7 @@ export interface SandwichResponse {
   readonly warnings?: readonly string[] | undefined;
   readonly averagedProfiles?: string | undefined;
   readonly resolution?: string | undefined;
+  readonly queryTotal?: string | undefined;
 }
 
 export interface GraphRequest {

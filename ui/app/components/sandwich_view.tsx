@@ -8,10 +8,11 @@ import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
 import { FlameGraph } from "./flame/flame_graph";
+import { setGraphOrigin } from "./flame/graph_origin";
 import { createLocalSelection } from "./flame/selection";
 import { QueryPanel } from "./query_panel";
 import { TableView } from "./table_view";
-import { graphQuery, type SandwichResult, sandwichQuery } from "./view_queries";
+import { type SandwichResult, sandwichQuery } from "./view_queries";
 import "./sandwich_view.css";
 
 export function SandwichView() {
@@ -32,23 +33,25 @@ function FunctionPicker() {
   );
 }
 
-function graphOf(tree: Tree | undefined, origin: TreeOrigin) {
-  return graphFromTree((tree ?? {}) as JsonTree, origin);
+function graphOf(tree: Tree | undefined, origin: TreeOrigin, { tenant, request }: SandwichResult) {
+  const graph = graphFromTree((tree ?? {}) as JsonTree, origin);
+  setGraphOrigin(graph, { tenant, request: { query: request.query } });
+  return graph;
 }
 
 function SandwichBody({ result }: { readonly result: SandwichResult }) {
   const { response, request } = result;
   const total = BigInt(response.total ?? 0);
   const self = BigInt(response.self ?? 0);
+  const queryTotal = BigInt(response.queryTotal ?? 0);
   const unit = response.unit ?? "";
   const graphs = useMemo(() => {
-    const origin = { queryTotal: total, unit, resolution: response.resolution ?? "" };
+    const origin = { queryTotal, unit, resolution: response.resolution ?? "" };
     return {
-      callers: { graph: graphOf(response.callers, origin), selection: createLocalSelection() },
-      callees: { graph: graphOf(response.callees, origin), selection: createLocalSelection() },
+      callers: { graph: graphOf(response.callers, origin, result), selection: createLocalSelection() },
+      callees: { graph: graphOf(response.callees, origin, result), selection: createLocalSelection() },
     };
   }, [response]);
-  const whole = graphQuery.state.value.value?.queryTotal;
   const isAverage = BigInt(response.averagedProfiles ?? 0) > 0n;
   return (
     <div class="sandwich">
@@ -62,7 +65,7 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
         </strong>
         <span>
           total <strong title={formatExact(total, unit)}>{formatValue(total, unit)}</strong>
-          {whole === undefined || isAverage ? null : ` (${formatPercent(total, whole)})`}
+          {` (${formatPercent(total, queryTotal)})`}
         </span>
         <span>
           self <strong title={formatExact(self, unit)}>{formatValue(self, unit)}</strong> (

@@ -2,12 +2,13 @@
 
 import { call } from "../api/client";
 import { type LiveQuery, liveQuery } from "../api/live_query";
-import type { GraphRequest, SandwichRequest, SandwichResponse } from "../api/types";
+import type { SandwichRequest, SandwichResponse } from "../api/types";
 import type { Graph } from "../graph/graph";
 import { graphRequestOf, queryOf } from "../url/query_of";
 import { view } from "../url/store";
 import type { ViewName, ViewState } from "../url/view_state";
 import { loadGraph } from "./flame/graph_loader";
+import type { GraphOrigin } from "./flame/graph_origin";
 import { functionsRequest } from "./function_rows";
 import { type FunctionTable, loadFunctionTable, type TenantRequest } from "./function_table";
 
@@ -25,8 +26,7 @@ export const graphQuery: LiveQuery<Graph> = liveQuery(
     const request = shows(state, "flame", "icicle", "tree") ? graphRequestOf(state) : undefined;
     return request === undefined ? undefined : { tenant: state.tenant, request };
   },
-  ({ request }: { readonly tenant: string; readonly request: GraphRequest }, signal) =>
-    loadGraph(request, signal),
+  (origin: GraphOrigin, signal) => loadGraph(origin, signal),
 );
 
 /** Functions of the table view, and of the list that a sandwich without a function shows. */
@@ -41,6 +41,7 @@ export const functionQuery: LiveQuery<FunctionTable> = liveQuery(
 );
 
 export interface SandwichResult {
+  readonly tenant: string;
   readonly request: SandwichRequest;
   readonly response: SandwichResponse;
   readonly warnings: readonly string[];
@@ -64,6 +65,6 @@ export const sandwichQuery: LiveQuery<SandwichResult> = liveQuery(
       signal,
       tenant,
     });
-    return { request, response: message, warnings };
+    return { tenant, request, response: message, warnings };
   },
 );

@@ -15,7 +15,8 @@ export class GraphExpansion {
   /** Number of subtrees that are on their way. */
   readonly loadingCount: Signal<number> = signal(0);
 
-  constructor(base: Graph) {
+  /** `base` is the graph as it was loaded. */
+  constructor(readonly base: Graph) {
     this.opened = signal(base);
   }
 

@@ -22,6 +22,7 @@ import {
 } from "./flame_context";
 import { FlameTooltip, type HoverTarget } from "./flame_tooltip";
 import type { FlameElements, FlameView } from "./flame_view";
+import { originOfGraph } from "./graph_origin";
 import { Minimap } from "./minimap";
 import { PathBar } from "./path_bar";
 import { type FrameSelection, pageSelection } from "./selection";
@@ -69,6 +70,8 @@ export function FlameGraph(props: FlameGraphProps) {
         graph={graph}
         zoomedNode={zoomedNode}
         hasFunctions={frames === "function"}
+        origin={originOfGraph(props.graph)}
+        canOpen={props.loadSubtree !== null}
       />
       <div class="visually-hidden" aria-live="polite">
         {flame.announcement.value}

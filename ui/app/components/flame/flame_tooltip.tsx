@@ -9,6 +9,7 @@ import { summedValue } from "../../graph/values";
 import { formatPercent } from "../../theme/format";
 import type { BoxHit } from "./flame_view";
 import { useFunctionTotal } from "./function_total";
+import type { GraphOrigin } from "./graph_origin";
 import { describeNode, displayNodeName, hiddenShare } from "./node_facts";
 
 /** Frame under the pointer, with the pointer's position on the page. */
@@ -24,6 +25,10 @@ interface FlameTooltipProps {
   readonly zoomedNode: number;
   /** Whether frames are functions, so that the server can state their total over all places. */
   readonly hasFunctions: boolean;
+  /** Request of the graph, as far as it is known. */
+  readonly origin: GraphOrigin | undefined;
+  /** Whether a click opens hidden callees. */
+  readonly canOpen: boolean;
 }
 
 /** Distance of the tooltip from the pointer and from the edges of the window. */
@@ -32,7 +37,8 @@ const EDGE_DISTANCE = 8;
 /** Longer names are cut in the middle; the menu copies them whole. */
 const MAX_NAME_CHARACTERS = 400;
 
-export function FlameTooltip({ hover, graph, zoomedNode, hasFunctions }: FlameTooltipProps) {
+export function FlameTooltip({ hover, ...facts }: FlameTooltipProps) {
+  const { graph } = facts;
   const box = useRef<HTMLDivElement>(null);
   const target = hover.value;
   useLayoutEffect(() => {
@@ -49,7 +55,7 @@ export function FlameTooltip({ hover, graph, zoomedNode, hasFunctions }: FlameTo
   if (target === undefined || target.hit.node >= graph.nodeCount) return null;
   return (
     <div class="flame-tooltip" role="tooltip" ref={box}>
-      <TooltipBody hit={target.hit} graph={graph} zoomedNode={zoomedNode} hasFunctions={hasFunctions} />
+      <TooltipBody hit={target.hit} {...facts} />
     </div>
   );
 }
@@ -58,13 +64,20 @@ interface TooltipBodyProps extends Omit<FlameTooltipProps, "hover"> {
   readonly hit: BoxHit;
 }
 
-function TooltipBody({ hit, graph, zoomedNode, hasFunctions }: TooltipBodyProps) {
+function TooltipBody({ hit, canOpen, ...facts }: TooltipBodyProps) {
   if (hit.kind === BoxKind.merged) return <p>Frames narrower than a pixel. A click zooms in.</p>;
-  if (hit.kind === BoxKind.hidden) return <HiddenFacts graph={graph} node={hit.node} />;
-  return <FrameFacts graph={graph} node={hit.node} zoomedNode={zoomedNode} hasFunctions={hasFunctions} />;
+  if (hit.kind === BoxKind.hidden)
+    return <HiddenFacts graph={facts.graph} node={hit.node} canOpen={canOpen} />;
+  return <FrameFacts {...facts} node={hit.node} />;
 }
 
-function HiddenFacts({ graph, node }: { readonly graph: Graph; readonly node: number }) {
+interface HiddenFactsProps {
+  readonly graph: Graph;
+  readonly node: number;
+  readonly canOpen: boolean;
+}
+
+function HiddenFacts({ graph, node, canOpen }: HiddenFactsProps) {
   const ofAll = formatPercent(summedValue(graph, node, "truncated"), graph.queryTotal);
   return (
     <>
@@ -72,22 +85,20 @@ function HiddenFacts({ graph, node }: { readonly graph: Graph; readonly node: nu
         {hiddenShare(graph, node)} of {cutMiddle(displayNodeName(graph, node))} is hidden
       </p>
       <p class="flame-tooltip-note">
-        {ofAll} of all. The graph leaves out its lightest callees. A click shows them.
+        {ofAll} of all. The graph leaves out its lightest frames.{" "}
+        {canOpen ? "A click shows them." : "The flame graph can show them."}
       </p>
     </>
   );
 }
 
-interface FrameFactsProps {
-  readonly graph: Graph;
+interface FrameFactsProps extends Omit<FlameTooltipProps, "hover" | "canOpen"> {
   readonly node: number;
-  readonly zoomedNode: number;
-  readonly hasFunctions: boolean;
 }
 
-function FrameFacts({ graph, node, zoomedNode, hasFunctions }: FrameFactsProps) {
+function FrameFacts({ graph, node, zoomedNode, hasFunctions, origin }: FrameFactsProps) {
   const facts = describeNode(graph, node, zoomedNode);
-  const everywhere = useFunctionTotal(hasFunctions && node > 0 ? nameOfNode(graph, node) : undefined);
+  const everywhere = useFunctionTotal(hasFunctions && node > 0 ? nameOfNode(graph, node) : undefined, origin);
   return (
     <>
       <p class="flame-tooltip-name">{cutMiddle(facts.name)}</p>

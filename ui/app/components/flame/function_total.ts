@@ -2,11 +2,12 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../../api/client";
+import { token } from "../../api/credentials";
 import type { FunctionsRequest } from "../../api/types";
 import { exactNameRegex } from "../../graph/search";
 import { formatPercent, formatValue } from "../../theme/format";
-import { queryOf } from "../../url/query_of";
-import { view } from "../../url/store";
+import { refreshes } from "../../url/clock";
+import type { GraphOrigin } from "./graph_origin";
 
 /** Pause of the pointer after which the total is fetched. */
 const HOVER_DELAY_MS = 150;
@@ -14,16 +15,30 @@ const MAX_CACHED_TOTALS = 500;
 
 const cachedTotals = new Map<string, string>();
 
-function requestOf(name: string): FunctionsRequest | undefined {
-  const query = queryOf(view.peek());
-  if (query === undefined || name === "") return undefined;
-  return { query, filter: { regex: exactNameRegex(name) }, page: { limit: 1 } };
+interface TotalRequest {
+  readonly tenant: string;
+  readonly request: FunctionsRequest;
 }
 
-/** Returns the total of a function as text; empty while it is not known. Without a name, nothing is fetched. */
-export function useFunctionTotal(name: string | undefined): string {
-  const request = name === undefined ? undefined : requestOf(name);
-  const key = request === undefined ? "" : JSON.stringify(request);
+function requestOf(name: string | undefined, origin: GraphOrigin | undefined): TotalRequest | undefined {
+  const query = origin?.request.query;
+  if (origin === undefined || query === undefined || name === undefined || name === "") return undefined;
+  const request = { query, filter: { regex: exactNameRegex(name) }, page: { limit: 1 } };
+  return { tenant: origin.tenant, request };
+}
+
+/** Returns the key of a cached total. Each tenant, token and refresh has its own. */
+export function totalKey(request: TotalRequest): string {
+  return JSON.stringify([token.value, refreshes.value, request]);
+}
+
+/**
+ * Returns the total of a function in the query of a graph as text; empty while it is not known. Without a name or a
+ * query, nothing is fetched.
+ */
+export function useFunctionTotal(name: string | undefined, origin: GraphOrigin | undefined): string {
+  const request = requestOf(name, origin);
+  const key = request === undefined ? "" : totalKey(request);
   const [fetched, setFetched] = useState({ key: "", text: "" });
   useEffect(() => {
     if (request === undefined || cachedTotals.has(key)) return;
@@ -44,9 +59,12 @@ export function useFunctionTotal(name: string | undefined): string {
   return cachedTotals.get(key) ?? (fetched.key === key ? fetched.text : "");
 }
 
-async function fetchTotal(request: FunctionsRequest, signal: AbortSignal): Promise<string | undefined> {
+async function fetchTotal(
+  { tenant, request }: TotalRequest,
+  signal: AbortSignal,
+): Promise<string | undefined> {
   try {
-    const { message } = await call("athanor.v1.ExploreService/Functions", request, { signal });
+    const { message } = await call("athanor.v1.ExploreService/Functions", request, { signal, tenant });
     const matched = BigInt(message.matchedTotal ?? "0");
     const share = formatPercent(matched, BigInt(message.total ?? "0"));
     return `${formatValue(matched, message.unit ?? "")} (${share})`;

@@ -5,20 +5,11 @@ import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import type { Graph } from "../../graph/graph";
 import { findPath } from "../../graph/path";
 import { notify } from "../../url/notices";
-import { graphRequestOf } from "../../url/query_of";
-import { view } from "../../url/store";
 import { hoveredName } from "../linked_hover";
 import type { GraphExpansion, SubtreeLoader } from "./expansion";
 import { hasMotion } from "./flame_context";
 import type { FlameView } from "./flame_view";
-import { loadGraph } from "./graph_loader";
-
-/** Fetches callees of the page's graph. */
-const loadPageSubtree: SubtreeLoader = (path, skip, signal) => {
-  const request = graphRequestOf(view.peek());
-  if (request === undefined) return Promise.reject(new Error("no profile type is selected"));
-  return loadGraph({ ...request, path, skip }, signal);
-};
+import { subtreeLoaderOf } from "./graph_loader";
 
 /** Returns a function that opens truncated nodes, until the component ends. */
 export function useHiddenCallees(
@@ -27,7 +18,7 @@ export function useHiddenCallees(
 ): (node: number) => void {
   const abort = useMemo(() => new AbortController(), [expansion]);
   useEffect(() => () => abort.abort(), [abort]);
-  const load = loadSubtree === undefined ? loadPageSubtree : loadSubtree;
+  const load = loadSubtree === undefined ? subtreeLoaderOf(expansion.base) : loadSubtree;
   return (node) => {
     if (load === null) return;
     expansion.openNode(node, load, abort.signal).then(
