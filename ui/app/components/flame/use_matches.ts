@@ -1,6 +1,6 @@
 // Names of a graph that the search matches.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Graph } from "../../graph/graph";
 import { matchNames, parseSearch } from "../../graph/search";
 import { joinTexts } from "../../graph/transfer";
@@ -10,8 +10,6 @@ import { WorkerClient } from "./worker_client";
 /** Time after which a regular expression counts as too slow. */
 const REGEX_TIMEOUT_MS = 1_000;
 
-const matcher = new WorkerClient();
-
 /** Returns one flag a name, or undefined without a search. The flags of a regular expression follow later. */
 export function useMatches(graph: Graph, search: string): Uint8Array | undefined {
   const { names } = graph;
@@ -20,6 +18,9 @@ export function useMatches(graph: Graph, search: string): Uint8Array | undefined
     search: string;
     flags: Uint8Array | undefined;
   }>();
+  // Each graph has its own worker, so that stopping one pattern stops no other.
+  const matcher = useMemo(() => new WorkerClient(), []);
+  useEffect(() => () => matcher.stop("closed"), [matcher]);
   const pattern = parseSearch(search);
   const isRegex = pattern.kind === "regex";
   useEffect(() => {
@@ -28,7 +29,7 @@ export function useMatches(graph: Graph, search: string): Uint8Array | undefined
       return;
     }
     const controller = new AbortController();
-    void matchInWorker(names, search, controller.signal).then((flags) => {
+    void matchInWorker(matcher, names, search, controller.signal).then((flags) => {
       if (!controller.signal.aborted) setState({ names, search, flags });
     });
     return () => controller.abort();
@@ -36,8 +37,12 @@ export function useMatches(graph: Graph, search: string): Uint8Array | undefined
   return state?.names === names ? state.flags : undefined;
 }
 
-// A regular expression of JavaScript may take exponential time, which only a worker survives.
-async function matchInWorker(
+/**
+ * Matches a regular expression. It may take exponential time in JavaScript, which only a worker survives. The worker
+ * is stopped when the time is over or the pattern is no longer wanted.
+ */
+export async function matchInWorker(
+  matcher: WorkerClient,
   names: readonly string[],
   search: string,
   signal: AbortSignal,
@@ -49,6 +54,8 @@ async function matchInWorker(
       "warning",
     );
   }, REGEX_TIMEOUT_MS);
+  const stop = () => matcher.stop("aborted");
+  signal.addEventListener("abort", stop, { once: true });
   try {
     const response = await matcher.send({ kind: "match", names: joinTexts(names), search }, [], signal);
     return response.kind === "matches" ? response.flags : undefined;
@@ -56,5 +63,6 @@ async function matchInWorker(
     return undefined;
   } finally {
     clearTimeout(timer);
+    signal.removeEventListener("abort", stop);
   }
 }
