@@ -4,9 +4,10 @@ import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
-import { hrefOf, navigate, view } from "../url/store";
+import { navigate, view } from "../url/store";
 import type { TransformAction, ViewName, ViewState } from "../url/view_state";
 import { copyText } from "./clipboard";
+import { linkOfView } from "./shell/copy_link";
 import { addTransform, functionOfFrame, hasTransforms, TRANSFORM_HELP, transformOfFrame } from "./transforms";
 import "./frame_menu.css";
 
@@ -109,12 +110,14 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
     },
     {
       label: "Copy link to this frame",
+      help: "With fixed times",
       isDisabled: false,
       beginsGroup: false,
-      run: () => {
-        const link = new URL(hrefOf({ zoomPath: path, selectedPath: path }), document.baseURI);
-        void copyText(link.href, "Copied the link.");
-      },
+      run: () =>
+        void copyText(
+          linkOfView(false, { zoomPath: path, selectedPath: path }),
+          "Link copied, with fixed times.",
+        ),
     },
   ];
 }
