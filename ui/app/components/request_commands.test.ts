@@ -16,6 +16,8 @@ const query = { profileType: "a:b:c::", selector: '{pod="x\'y"}', start: "1000",
 test("quotes_survive_the_shell", () => {
   expect(shellQuote("plain-1.2")).toBe("plain-1.2");
   expect(shellQuote("it's")).toBe("'it'\\''s'");
+  expect(shellQuote("=main.run")).toBe("'=main.run'");
+  expect(shellQuote("a=b")).toBe("a=b");
   expect(shellQuote("")).toBe("''");
 });
 
@@ -37,7 +39,7 @@ test("top_has_exact_times_and_transforms_in_order", () => {
   expect(command).toContain("--since 1970-01-01T00:00:01Z --until 1970-01-01T00:01:01.500Z");
   expect(command).toContain("--url http://127.0.0.1:4040/prof --tenant 'a|b' --limit 20");
   expect(transformFlags(transforms)).toBe(
-    " --focus =main --show-from '[=]x|-y' --collapse recursion --collapse below:=f",
+    " --focus '=main' --show-from '[=]x|-y' --collapse recursion --collapse below:=f",
   );
 });
 

@@ -5,7 +5,8 @@ import type { TransformState } from "../url/view_state";
 
 /** Quotes an argument for a POSIX shell, if it needs that. */
 export function shellQuote(argument: string): string {
-  if (/^[A-Za-z0-9_./:=@%+,-]+$/.test(argument)) return argument;
+  // A shell may expand a word that begins with an equals sign.
+  if (/^[A-Za-z0-9_./:@%+,-][A-Za-z0-9_./:=@%+,-]*$/.test(argument)) return argument;
   return `'${argument.replace(/'/g, "'\\''")}'`;
 }
 
@@ -93,7 +94,8 @@ export function transformFlags(transforms: readonly TransformState[]): string {
   );
 }
 
-function selectorOmissions(query: Query): string[] {
+/** Returns the parts of a query that neither commands nor files can express. */
+export function selectorOmissions(query: Query): string[] {
   const selectors = [
     [query.profileIdSelector, "profile ids"],
     [query.spanSelector, "span ids"],

@@ -9,6 +9,7 @@ import {
   exportUrl,
   flamegraphCommand,
   sandwichCommand,
+  selectorOmissions,
   topCommand,
 } from "../components/request_commands";
 import { type PanelRequest, RequestPopover } from "../components/request_popover";
@@ -102,6 +103,7 @@ export function ExportMenu() {
   const state = view.value;
   const query = queryOf(state);
   if (query === undefined) return null;
+  const omissions = selectorOmissions(query);
   const isPlainLink = state.tenant === "" && token.value === "";
   return (
     <Menu label="Export" title="Save the query as a file" class="is-plain tool-button" align="right">
@@ -127,6 +129,11 @@ export function ExportMenu() {
               </a>
             );
           })}
+          {omissions.length === 0 ? null : (
+            <p class="export-note">
+              Files ignore {omissions.join(", ")}: they contain all profiles of the range.
+            </p>
+          )}
         </div>
       )}
     </Menu>

@@ -75,7 +75,9 @@ interface HoverProps extends PartProps {
 function TimelineBar({ result, mode, hovered }: HoverProps) {
   const { groupBy, timelineMode, timelineValue, timeZone, profileType } = view.value;
   const isAverage = isGauge(profileType);
-  const hasTransforms = view.value.transforms.length > 0 || view.value.profileIds.length > 0;
+  const isWider =
+    view.value.transforms.length + view.value.profileIds.length > 0 ||
+    view.value.spanIds.length + view.value.traceIds.length > 0;
   const single = result.series.length === 1 ? result.series[0] : undefined;
   return (
     <div class="timeline-bar">
@@ -110,7 +112,9 @@ function TimelineBar({ result, mode, hovered }: HoverProps) {
         value={groupBy}
         onChange={(name) => navigate({ groupBy: name })}
       />
-      {hasTransforms ? <span class="timeline-note">of all stacks, before transforms</span> : null}
+      {isWider ? (
+        <span class="timeline-note">of all profiles and stacks, without chosen ids and transforms</span>
+      ) : null}
       <span class="table-bar-space" />
       <span class="timeline-readout">
         {hovered === undefined ? "" : formatTime(result.times[hovered] ?? 0, timeZone)}
