@@ -32,6 +32,10 @@ describe("transformOfFrame", () => {
       pattern: "^/src/main\\.go$",
       isRegex: true,
     });
+    const { pattern } = transforms.transformOfFrame("focus", "libc.so.6@1a2b3c4d", "binary");
+    expect(new RegExp(pattern).test("/usr/lib/libc.so.6")).toBe(true);
+    expect(new RegExp(pattern).test("libc.so.6")).toBe(true);
+    expect(new RegExp(pattern).test("/usr/lib/xlibc.so.6")).toBe(false);
   });
 });
 

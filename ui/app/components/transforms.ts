@@ -58,7 +58,12 @@ export function transformOfFrame(
   name: string,
   frames: FrameGrouping,
 ): TransformState {
-  const isFunction = frames !== "file" && frames !== "binary";
+  // Frames of binaries end with a build id, and name the last part of a path.
+  if (frames === "binary") {
+    const pattern = exactNameRegex(name.replace(/@[0-9a-f]+$/i, "")).replace(/^\^/, "(^|/)");
+    return { action, pattern, isRegex: true };
+  }
+  const isFunction = frames !== "file";
   return isFunction
     ? { action, pattern: functionOfFrame(name, frames), isRegex: false }
     : { action, pattern: exactNameRegex(name), isRegex: true };

@@ -18,7 +18,8 @@ const RUNTIME_NAME =
 
 /** Classifies code by the name of the function, by its binary and by its package. */
 export function classifyCode(name: string, binary: string, packageName: string): CodeKind {
-  const file = binary.slice(binary.lastIndexOf("/") + 1);
+  // Names of binaries may end with a build id.
+  const file = binary.slice(binary.lastIndexOf("/") + 1).replace(/@[0-9a-f]+$/i, "");
   if (KERNEL_BINARY.test(file) || KERNEL_NAME.test(name)) return CodeKind.kernel;
   // A frame without symbols is named after its address or its binary.
   if (name === "" || UNKNOWN_NAME.test(name)) return CodeKind.unknown;

@@ -130,6 +130,7 @@ describe("frameColors", () => {
 describe("classifyCode", () => {
   it.each([
     ["tcp_sendmsg", "[kernel.kallsyms]", "", "kernel"],
+    ["tcp_sendmsg", "[kernel.kallsyms]@1a2b3c", "", "kernel"],
     ["nf_hook", "/lib/modules/6.1/nf_tables.ko.xz", "", "kernel"],
     ["do_syscall_64", "", "", "kernel"],
     ["vfs_read_[k]", "", "", "kernel"],
@@ -142,6 +143,7 @@ describe("classifyCode", () => {
     ["<alloc::vec::Vec<T> as Drop>::drop", "", "", "runtime"],
     ["java.lang.Thread.run", "", "", "runtime"],
     ["__memcpy_avx", "/usr/lib/libc.so.6", "", "runtime"],
+    ["__memcpy_avx", "libc.so.6@1a2b3c4d", "", "runtime"],
     ["G1ParScan", "/opt/jdk/lib/server/libjvm.so", "", "runtime"],
     ["main.main", "/usr/bin/shop", "main", "application"],
     ["shop::cart::add", "/usr/bin/shop", "shop::cart", "application"],
