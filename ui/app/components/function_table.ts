@@ -80,13 +80,17 @@ export async function loadFunctionTable(
   };
 }
 
-/** Loads the rows of a copy, at most `MAX_COPIED_ROWS`. */
+/** Loads the rows of a copy, at most `MAX_COPIED_ROWS`. Throws if a page fails: sums need all of them. */
 export async function rowsToCopy(table: FunctionTable): Promise<TableFunction[]> {
   const rows = Math.min(table.count, MAX_COPIED_ROWS);
   const pageCount = Math.ceil(rows / FUNCTIONS_PER_PAGE);
   if (pageCount > 1) await table.load(pageCount - 1);
   const pages = table.pages.peek();
-  return Array.from({ length: pageCount }, (_, page) => pages.get(page) ?? [])
+  return Array.from({ length: pageCount }, (_, page) => {
+    const rowsOfPage = pages.get(page);
+    if (rowsOfPage === undefined) throw new Error(table.failure.peek() ?? "the query has changed");
+    return rowsOfPage;
+  })
     .flat()
     .slice(0, rows);
 }

@@ -10,7 +10,6 @@ import { pageSelection } from "./flame/selection";
 import { openFrameMenu } from "./frame_menu";
 import {
   FUNCTIONS_PER_PAGE,
-  type FunctionPages,
   indexOfName,
   isTextColumn,
   rowOfTable,
@@ -67,7 +66,7 @@ function TableOfFunctions({ table, onPick }: TableProps) {
     <VirtualTable
       name="functions"
       label="Functions"
-      columns={functionColumns(table, pages)}
+      columns={functionColumns(table)}
       rowCount={table.count}
       rowAt={(index) => rowOfTable(pages, index)}
       keyOf={(row) => row.name}
@@ -155,7 +154,7 @@ function shareColumn(
 }
 
 /** Returns the columns of pprof, and where the function is. */
-function functionColumns(table: FunctionTable, pages: FunctionPages): TableColumn<TableFunction>[] {
+function functionColumns(table: FunctionTable): TableColumn<TableFunction>[] {
   const { total } = table;
   return [
     valueColumn("self", "flat", "In the function itself", table),
@@ -164,7 +163,7 @@ function functionColumns(table: FunctionTable, pages: FunctionPages): TableColum
       "sum-share",
       "sum %",
       "Sum of flat of all rows up to this one",
-      (_, index) => sumUpTo(pages, index),
+      (_, index) => sumUpTo(table.pages.peek(), index),
       total,
     ),
     valueColumn("total", "cum", "In the function and all that it called; a stack counts once", table),

@@ -5,6 +5,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { notify } from "../url/notices";
 import { copyText } from "./clipboard";
 import { ColumnPicker } from "./column_picker";
 import {
@@ -322,7 +323,11 @@ function CopyButton<Row>({ columns, rowCount, rowAt, rowsToCopy }: VirtualTableP
       type="button"
       class="button is-plain tool-button"
       title="Copy all rows as tab-separated values"
-      onClick={copy}
+      onClick={() =>
+        copy().catch((error: unknown) =>
+          notify(`Cannot copy the rows: ${error instanceof Error ? error.message : error}`, "error"),
+        )
+      }
       disabled={rowCount === 0}
     >
       Copy as TSV
