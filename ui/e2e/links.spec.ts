@@ -17,6 +17,15 @@ async function readView(page: Page): Promise<string> {
   return (await page.locator("main").innerText()).replace(/\d+ s ago/g, "");
 }
 
+/** Waits until all parts of a view have their results. */
+async function expectLoaded(page: Page): Promise<void> {
+  const summaries = page.locator(".fleet-count, .flame-summary, .table-summary, .sandwich-function");
+  await expect(summaries.first()).toContainText(/\d/);
+  await expect(page.locator(".query-progress, [aria-busy=true]")).toHaveCount(0);
+  await expect(page.locator("#search-status").filter({ hasText: "…" })).toHaveCount(0);
+  for (const view of await page.locator(".explore-view").all()) await expect(view).toContainText(/\d/);
+}
+
 const VIEWS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "fleet, sorted and filtered": { p: "fleet", q: "{}", fo: "name", ff: "c" },
   "fleet by pod": { p: "fleet", q: "{}", g: "pod" },
@@ -31,8 +40,7 @@ const VIEWS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 for (const [title, parameters] of Object.entries(VIEWS)) {
   test(`reload and Back restore: ${title}`, async ({ openShop }) => {
     const page = await openShop(parameters);
-    await expect(page.locator("main")).toContainText(/min|frames|functions|services|cores/);
-    await expect(page.locator(".query-progress")).toHaveCount(0);
+    await expectLoaded(page);
     const before = await readView(page);
     const address = page.url();
     await page.reload();
