@@ -40,7 +40,6 @@ test("call goes to the root of the server with tenant and token", async () => {
   expect(init?.headers).toMatchObject({
     "X-Scope-OrgID": "team-a",
     Authorization: "Bearer secret",
-    "Athanor-UI": "1",
   });
   expect(reply).toMatchObject({
     message: { dataIngested: true },
@@ -48,6 +47,19 @@ test("call goes to the root of the server with tenant and token", async () => {
     resolution: "raw",
   });
   credentials.setToken("");
+});
+
+test("only browsers on the machine of the server go without compression", async () => {
+  const headers = async (baseURI: string) => {
+    vi.stubGlobal("document", { baseURI });
+    respond("{}");
+    await client.call(STATS, {});
+    return new Headers(fetchFake.mock.lastCall?.[1]?.headers);
+  };
+  expect((await headers("http://127.0.0.1:4040/ui/")).get("Athanor-UI")).toBe("1");
+  expect((await headers("http://[::1]:4040/ui/")).has("Athanor-UI")).toBe(true);
+  expect((await headers("http://127.0.0.1.example.com/ui/")).has("Athanor-UI")).toBe(false);
+  expect((await headers("http://host/p/ui/?v=1")).has("Athanor-UI")).toBe(false);
 });
 
 test("rejected credentials open the dialog", async () => {

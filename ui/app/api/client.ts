@@ -27,8 +27,9 @@ export type ResponseOf<Method extends MethodName> = ApiMethods[Method]["response
 
 /** Longest tenant header that is sent; the server accepts shorter ones. */
 const MAX_TENANT_CHARS = 1_024;
-/** Marks calls of the UI. The server does not compress their responses over loopback; `fetch` cannot ask for that. */
+/** Marks calls of a browser on the server's own machine: their responses need no compression. `fetch` cannot ask so. */
 const UI_HEADER = "Athanor-UI";
+const LOOPBACK_HOST = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 /** Calls a method in JSON. Throws an ApiError, or an AbortError if the signal aborts. */
 export async function call<Method extends MethodName>(
@@ -79,7 +80,8 @@ async function post(
   checkHeaderText("token", token.peek());
   const headers = requestHeaders(contentType, tenant);
   if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
-  headers[UI_HEADER] = "1";
+  // A proxy beside the server would make remote browsers look like local ones.
+  if (LOOPBACK_HOST.test(new URL(document.baseURI).hostname)) headers[UI_HEADER] = "1";
   const init: RequestInit = { method: "POST", headers, body, cache: "no-store" };
   if (options.signal !== undefined) init.signal = options.signal;
   let response: Response;
