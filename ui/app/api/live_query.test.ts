@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { refresh } from "../url/clock";
 import { currentTenant, setCurrentTenant } from "../url/tenant";
+import { setToken, token } from "./credentials";
 import { ApiError } from "./errors";
 import { liveQuery } from "./live_query";
 
@@ -104,6 +105,19 @@ test("value of another tenant is not kept", async () => {
   await settle();
   expect(query.state.value.value).toBe("a");
   setCurrentTenant("");
+  query.dispose();
+});
+
+test("value that another token has read is not kept", async () => {
+  const run = vi.fn(async () => token.peek());
+  const query = liveQuery(() => ({}), run);
+  await settle();
+  setToken("b");
+  expect(query.state.value.value).toBeUndefined();
+  await settle();
+  expect(query.state.value.value).toBe("b");
+  expect(run).toHaveBeenCalledTimes(2);
+  setToken("");
   query.dispose();
 });
 

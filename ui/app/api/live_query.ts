@@ -41,7 +41,7 @@ export function liveQuery<Request, T>(
   const reloads = signal(0);
   let running: AbortController | undefined;
   let requestKey: string | undefined;
-  let tenant = currentTenant.peek();
+  let reader = readerKey();
   const start = (current: Request | undefined) => {
     running?.abort();
     running = undefined;
@@ -55,11 +55,11 @@ export function liveQuery<Request, T>(
   };
   const stopRequests = effect(() => {
     const current = request();
-    const key = `${reloads.value} ${refreshes.value} ${currentTenant.value} ${JSON.stringify(current)}`;
+    const key = `${reloads.value} ${refreshes.value} ${readerKey()} ${JSON.stringify(current)}`;
     if (key === requestKey) return;
     requestKey = key;
-    if (tenant !== currentTenant.peek()) state.value = { kind: "idle", startedAt: 0 };
-    tenant = currentTenant.peek();
+    if (reader !== readerKey()) state.value = { kind: "idle", startedAt: 0 };
+    reader = readerKey();
     untracked(() => start(current));
   });
   const reload = () => {
@@ -82,17 +82,21 @@ export function liveQuery<Request, T>(
   };
 }
 
+// Results of one tenant or token are never shown to another.
+function readerKey(): string {
+  return JSON.stringify([currentTenant.value, token.value]);
+}
+
 // A proxy before a dead server responds with any status from 500.
 function mayHaveRecovered(error: ApiError): boolean {
   return error.isUnreachable() || error.status === 401 || error.status >= 500;
 }
 
-// A query that failed for lack of a server or a token runs when these return.
+// A query that failed for lack of a server runs when it returns.
 function reloadAfterRecovery<T>(state: ReadonlySignal<QueryState<T>>, reload: () => void): () => void {
   let isFirst = true;
   return effect(() => {
     recoveries.value;
-    token.value;
     const { kind, error } = state.peek();
     if (!isFirst && kind === "failed" && error !== undefined && mayHaveRecovered(error)) reload();
     isFirst = false;

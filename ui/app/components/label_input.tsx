@@ -4,6 +4,7 @@ import { useEffect, useId, useState } from "preact/hooks";
 import { call } from "../api/client";
 import { timeRangeOf } from "../url/query_of";
 import { view } from "../url/store";
+import { currentTenant } from "../url/tenant";
 import "./tools.css";
 
 /** Maximum number of suggested names. */
@@ -22,6 +23,7 @@ export function LabelInput({ label, placeholder, value, onChange }: LabelInputPr
   // Text that is being typed. Names that arrive meanwhile must not replace it.
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
+  useEffect(() => setNames([]), [currentTenant.value]);
   const commit = (typed: string) => {
     const name = typed.trim();
     setText(name);
