@@ -116,7 +116,7 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
       run: () =>
         void copyText(
           linkOfView(false, { zoomPath: path, selectedPath: path }),
-          "Link copied, with fixed times.",
+          "Copied the link. Its times are fixed.",
         ),
     },
   ];
