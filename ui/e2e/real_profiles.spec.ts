@@ -1,0 +1,58 @@
+// Profiles of real programs: graph and table show what the API returns. Skipped where the files are missing.
+import { existsSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { formatValue } from "../app/theme/format";
+import { callApi, pushFile } from "./support/api";
+import { expect, linkTo, test } from "./support/fixtures";
+import { fetchFlame, flamePanel } from "./support/flame";
+import { readTable } from "./support/table";
+
+const PROFILES = resolve(process.env["ATHANOR_SHARED_DATA"] ?? "../../shared/data", "pprof");
+const HOUR_MS = 3_600_000;
+const FILES = [
+  "go-cpu-labels.pb.gz",
+  "go-heap.pb.gz",
+  "java.pb.gz",
+  "nodejs-wall.pb.gz",
+  "python.pb.gz",
+  "rust.pb.gz",
+];
+
+for (const file of FILES) {
+  const path = join(PROFILES, file);
+  if (!existsSync(path)) console.log(`skip: ${file}: ${path} is missing`);
+  test(`profile ${file} equals the API`, async ({ page, startOwnSite }) => {
+    test.skip(!existsSync(path), `skip: ${path} is missing`);
+    const { api, url } = await startOwnSite();
+    const push = { name: "real", fromMs: Date.now(), extra: { format: "pprof" } };
+    await pushFile(api, await readFile(path), push);
+    // A file has its own time.
+    const { newestProfileTime } = await callApi(api, "querier.v1.QuerierService/GetProfileStats", {});
+    const hour = Math.floor(Number(newestProfileTime) / HOUR_MS) * HOUR_MS;
+    const range = { start: String(hour), end: String(hour + 2 * HOUR_MS) };
+    const { profileTypes } = await callApi(api, "querier.v1.QuerierService/ProfileTypes", range);
+    for (const { ID } of profileTypes) {
+      const query = { profileType: ID, selector: "{}", ...range };
+      const { response, nodes } = await fetchFlame(api, { query });
+      const view = { p: "explore", y: ID, f: range.start, u: range.end, w: "icicle,table" };
+      await page.goto(linkTo(url, view));
+      const panel = flamePanel(page, "icicle");
+      await panel.ready();
+      const total = formatValue(BigInt(response.total ?? 0), response.unit);
+      await expect(panel.summary).toContainText(total);
+      const frames = nodes.length.toLocaleString("en").replaceAll(",", "\u202f");
+      await expect(panel.summary).toContainText(`${frames} frames`);
+      const request = { query, page: { limit: 10_000 } };
+      const { rows, unit } = await callApi(api, "athanor.v1.ExploreService/Functions", request);
+      const grid = page.getByRole("grid", { name: "Functions" });
+      await expect(grid).toHaveAttribute("aria-rowcount", String(rows.length + 1));
+      for (const [index, row] of (await readTable(grid)).entries()) {
+        expect([row["flat"], row["cum"]]).toEqual([
+          formatValue(BigInt(rows[index].self ?? 0), unit),
+          formatValue(BigInt(rows[index].total ?? 0), unit),
+        ]);
+      }
+    }
+  });
+}
