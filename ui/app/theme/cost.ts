@@ -111,12 +111,16 @@ export interface CostChange {
 /** Factor from which a change is shown as a multiple instead of percent. */
 const MULTIPLE_FROM = 10n;
 
+/** A change below a twentieth has no color, since such changes are common. */
+const SMALL_CHANGE_DIVISOR = 20n;
+
 /** Returns the change from the period before. */
 export function costChange(now: bigint, before: bigint): CostChange {
   if (now === before) return { kind: "same", text: now === 0n ? "–" : "±0 %" };
   if (before === 0n) return { kind: "new", text: "new" };
   if (now === 0n) return { kind: "gone", text: "gone" };
-  const kind = now > before ? "more" : "less";
+  const isSmall = SMALL_CHANGE_DIVISOR * absolute(now - before) < absolute(before);
+  const kind = isSmall ? "same" : now > before ? "more" : "less";
   if (before > 0n && now >= MULTIPLE_FROM * before) {
     return { kind, text: `×${formatQuotient(now, before)}` };
   }

@@ -182,5 +182,6 @@ function summaryOf(graph: Graph): string {
     graph.fullNodes > shown
       ? `${formatExact(shown, "")} of ${formatExact(graph.fullNodes, "")} frames`
       : `${formatExact(shown, "")} frames`;
-  return `${total} · ${frames}`;
+  const average = graph.averagedProfiles > 0n ? " on average" : "";
+  return `${total}${average} · ${frames}`;
 }
