@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_proto::athanor::v1::frame_match::Pattern;
 use athanor_proto::athanor::v1::transform::Action;
 use athanor_proto::athanor::v1::{
-    ChangesRequest, FrameMatch, FunctionOrder, FunctionsRequest, LinesRequest, Page, ProfilesRequest, Query,
-    SandwichRequest, SubtreeRequest, Transform, Tree, Weights,
+    ChangesRequest, FrameMatch, FunctionOrder, FunctionsRequest, GraphRequest, GraphResponse, LinesRequest,
+    Page, ProfilesRequest, Query, SandwichRequest, SubtreeRequest, Transform, Tree, Weights,
 };
 
 use crate::query_consistency::asker::{Answers, Asker, whole};
@@ -110,6 +110,44 @@ fn transforms() -> Vec<Transform> {
     actions.into_iter().map(|action| Transform { action: Some(action) }).collect()
 }
 
+/// Totals of a whole graph, and of the inverted graph of transformed stacks, by path.
+fn graphs(all: &Stacks<1>) -> [BTreeMap<String, i64>; 2] {
+    let transformed = transformed(all);
+    let plain = all.iter().map(|(stack, [value])| (stack.iter().collect(), *value));
+    let inverted = transformed.iter().map(|(stack, [value])| (stack.iter().rev().collect(), *value));
+    [below(plain), below(inverted)].map(|mut totals| {
+        totals.retain(|_, total| *total != 0);
+        totals
+    })
+}
+
+/// Totals of the nodes of a graph by path, from its columns.
+fn graph_totals(graph: &GraphResponse) -> BTreeMap<String, i64> {
+    let mut open: Vec<(usize, u32)> = Vec::new();
+    let mut paths: Vec<Vec<&String>> = Vec::new();
+    let mut weights: BTreeMap<String, i64> = BTreeMap::new();
+    for (at, callees) in graph.callees.iter().enumerate() {
+        while open.last().is_some_and(|(_, left)| *left == 0) {
+            open.pop();
+        }
+        let mut path = Vec::new();
+        if let Some((caller, left)) = open.last_mut() {
+            *left -= 1;
+            path.clone_from(&paths[*caller]);
+            path.push(&graph.names[graph.name[at] as usize]);
+        }
+        assert_eq!(graph.truncated[at], 0, "{path:?}");
+        for depth in 1..=path.len() {
+            let total = weights.entry(format!("{:?}", &path[..depth])).or_default();
+            *total += graph.self_[at] * graph.divisor;
+        }
+        paths.push(path);
+        open.push((at, *callees));
+    }
+    weights.retain(|_, total| *total != 0);
+    weights
+}
+
 /// What is to be answered.
 pub fn expected(naive: &Naive) -> Answers {
     let all = stacks(naive.usual(), |_| true);
@@ -139,6 +177,7 @@ pub fn expected(naive: &Naive) -> Answers {
         ("Functions", format!("{:?}", functions(&all))),
         ("Functions, transformed", format!("{:?}", functions(&transformed(&all)))),
         ("Functions, grouped", format!("{:?}", of_groups(naive))),
+        ("Graph", format!("{:?}", graphs(&all))),
         ("Lines", format!("{:?}", of_lines(naive))),
         ("Sandwich", format!("{:?}", (of_function.unwrap_or_default(), around(&all)))),
         ("Subtree", format!("{:?}", ([self_value, total], callees, below(of_node.into_iter())))),
@@ -205,6 +244,10 @@ pub async fn asked(asker: &Asker) -> Answers {
     let table: BTreeMap<String, Weight> =
         table.rows.into_iter().map(|row| (row.name, [row.self_, row.total])).collect();
     let changed_stacks = Some(Query { transforms: transforms(), ..query.clone() });
+    let graph = whole!(asker, graph, GraphRequest { query: all.clone(), ..GraphRequest::default() });
+    let inverted = GraphRequest { query: changed_stacks.clone(), invert: true, ..GraphRequest::default() };
+    let inverted = whole!(asker, graph, inverted);
+    let graphs = [&graph, &inverted].map(graph_totals);
     let request = FunctionsRequest { query: changed_stacks, page: ALL, ..FunctionsRequest::default() };
     let transformed = whole!(asker, functions, request);
     let transformed: BTreeMap<String, Weight> =
@@ -236,6 +279,7 @@ pub async fn asked(asker: &Asker) -> Answers {
         ("Functions", format!("{table:?}")),
         ("Functions, transformed", format!("{transformed:?}")),
         ("Functions, grouped", format!("{:?}", of_groups_asked(asker, &query).await)),
+        ("Graph", format!("{graphs:?}")),
         ("Lines", format!("{:?}", ([lines.self_, lines.total], of_lines))),
         ("Sandwich", format!("{:?}", ([sandwich.self_, sandwich.total], around))),
         ("Subtree", format!("{of_node:?}")),
