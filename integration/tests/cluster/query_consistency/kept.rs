@@ -209,7 +209,7 @@ fn a_server_records_how_queries_are_answered_for_who_asks_for_that() {
             && page.text().contains("&quot;fetchMillis&quot;")
     );
     let page = ask(server.address, RECORDS, "acme", &browser, "");
-    assert!(page.text().contains(&format!("href=\"/query-diagnostics/{}\"", ids[1])), "{}", page.text());
+    assert!(page.text().contains(&format!("href=\"query-diagnostics/{}\"", ids[1])), "{}", page.text());
 }
 
 /// Of nodes that keep for their clients.
