@@ -227,6 +227,12 @@ fn explores(Times { start, end }: Times) -> Vec<Call> {
             REFUSED,
             "/rows/0/file",
         ),
+        Call::of::<GraphRequest, GraphResponse>(
+            "athanor.v1.ExploreService/Graph",
+            of(json!({ "max_nodes": 10, "invert": true })),
+            REFUSED,
+            "/names/1",
+        ),
         Call::of::<SubtreeRequest, SubtreeResponse>(
             "athanor.v1.ExploreService/Subtree",
             of(json!({ "path": ["func1"] })),
