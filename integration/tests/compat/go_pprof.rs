@@ -98,7 +98,7 @@ fn top(header: &ProfileHeader, value: usize, files: &[&Path]) -> Weights {
     top_with(&[], header, value, files)
 }
 
-/// What `-top` says with further options.
+/// Returns the table of `-top` with further options.
 pub fn top_with(options: &[String], header: &ProfileHeader, value: usize, files: &[&Path]) -> Weights {
     let index = format!("-sample_index={value}");
     let unit = format!("-unit={}", header.types[value].unit);
@@ -138,7 +138,7 @@ fn ours(profile: &Profile, value: usize) -> Weights {
     weigh_like_go(pruned, value)
 }
 
-/// What our table says of a pruned profile, with frames without a name called as Go calls them.
+/// Returns our table of a pruned profile, with frames without a name called as Go calls them.
 pub fn weigh_like_go(pruned: Profile, value: usize) -> Weights {
     let symbols = &pruned.dictionary.symbols;
     let nameless = |location| {

@@ -1,4 +1,4 @@
-// Whether the server can be reached. After a lost connection, polls until the server is ready.
+// Reachability of the server. After a lost connection, polls until the server is ready.
 import { type ReadonlySignal, signal } from "@preact/signals";
 
 const FIRST_POLL_DELAY_MS = 500;

@@ -1,4 +1,4 @@
-// Which times the server has data of.
+// Times of the data that the server has.
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { call } from "../api/client";
 import { liveQuery } from "../api/live_query";

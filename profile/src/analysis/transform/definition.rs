@@ -20,7 +20,7 @@ pub enum TransformAction {
     Show,
     /// Removes the callers of the matching frame nearest the root. Drops stacks without such a frame.
     ShowFrom,
-    /// Of a matching function that occurs several times in a stack, removes all from the first to before the last
+    /// Removes all frames of a stack from the first occurrence of a matching function to before its last
     /// occurrence.
     CollapseRecursion,
     /// Removes all frames below the matching frame nearest the root.

@@ -80,10 +80,12 @@ fn truncated_weights(tree: &Tree) -> Vec<i64> {
     weights
 }
 
-fn common_divisor(left: u64, right: u64) -> u64 {
-    let (mut left, mut right) = (left, right);
+/// Returns the greatest common divisor by Euclid's algorithm. Zero divides nothing, so the other number is returned.
+fn common_divisor(mut left: u64, mut right: u64) -> u64 {
     while right != 0 {
-        (left, right) = (right, left % right);
+        let rest = left % right;
+        left = right;
+        right = rest;
     }
     left
 }
