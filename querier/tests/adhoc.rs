@@ -238,7 +238,7 @@ async fn each_format_is_shown() {
     let text = "main 7 [000] 1.000001: 12 cpu-clock: \n\n\
                 main 7 [000] 1.000002: 30 cpu-clock: \n\t 55d0 work+0x10 (/bin/main)\n\n";
     let told = upload(&place, "perf", text.as_bytes()).await.expect("kept");
-    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("cpu-clock", 2));
+    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("cpu_clock", 2));
     assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
 
     let left = upload(&place, "left", document.to_string().as_bytes()).await.expect("kept").id;

@@ -349,8 +349,9 @@ fn short(name: &str) -> &str {
 }
 
 /// Replaces special characters: value types become parts of names that use colons and slashes as separators.
+/// Servers reject types with a hyphen, which most events of `perf` have: `cpu-clock` becomes `cpu_clock`.
 fn plain(name: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | ',' | '=');
+    let is_plain = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | ',' | '=');
     let letters = name.chars().map(|letter| if is_plain(letter) { letter } else { '_' });
     match letters.collect::<String>().trim_matches('_') {
         "" => "event".to_owned(),

@@ -43,7 +43,7 @@ fn types(profile: &Profile) -> Vec<String> {
 fn samples_and_what_they_stand_for_are_types() {
     for text in [CLOCK.to_owned(), CLOCK.replace('\n', "\r\n"), CLOCK.replace('\t', "        ")] {
         let profile = read(&text);
-        assert_eq!(types(&profile), ["samples/count", "cpu-clock/nanoseconds"]);
+        assert_eq!(types(&profile), ["samples/count", "cpu_clock/nanoseconds"]);
         let wanted = |python: u64, opt: u64| {
             [
                 format!("opt cgu.15;[unknown];f(int (*)(void), a b) {opt}"),
@@ -86,8 +86,8 @@ a 1 [000] 1.8: 5 task-clock:u: \n\tab f (x)\n";
     assert_eq!(
         types(&profile),
         [
-            "task-clock/nanoseconds",
-            "page-faults/count",
+            "task_clock/nanoseconds",
+            "page_faults/count",
             "sched_sched_switch/count",
             "cycles_u/count",
             "cycles_k/count"
@@ -98,12 +98,24 @@ a 1 [000] 1.8: 5 task-clock:u: \n\tab f (x)\n";
 }
 
 #[test]
+fn types_have_no_hyphen() {
+    for (event, expected) in [
+        ("branch-misses:u", "branch_misses/count"),
+        ("L1-dcache-load-misses", "L1_dcache_load_misses/count"),
+        ("cpu/mem-loads,ldlat=30/P", "cpu_mem_loads,ldlat=30_P/count"),
+    ] {
+        let text = format!("a 1 1.5: 2 {event}:\n\tab f (x)\n\n");
+        assert_eq!(types(&read(&text)), ["samples/count", expected]);
+    }
+}
+
+#[test]
 fn what_people_leave_out_of_the_output_is_not_needed() {
     // Without time, without command, without periods, without binaries; with lines of the source and inlined calls.
     let text = "python3 30278 cpu-clock: \n\tffff try_charge\n\t  ab main+0x12\n\n";
     assert_eq!(
         (types(&read(text)), stacks(&read(text), 0)),
-        (vec!["cpu-clock/count".into()], vec!["python3;main;try_charge 1".into()])
+        (vec!["cpu_clock/count".into()], vec!["python3;main;try_charge 1".into()])
     );
     assert_eq!(stacks(&read("12 1.5: r1a8:\n\tab f (x)\n"), 0), ["f 1"]);
     let lines = "a 1 1.5: 2 cycles:\n\tab g (inlined)\n  main.c:12\n\tab f+0x1 (/x)\n  ??:0\n";
