@@ -39,6 +39,13 @@ const SVG_NAME_COPIES: usize = 4;
 /// Number of nodes of an SVG file, unless the request states another. More boxes are too small to distinguish.
 const DEFAULT_SVG_NODES: i64 = 16 * 1024;
 
+/// Parameter with the id of a span. Like the next two, it may be repeated.
+const SPAN_ID_PARAMETER: &str = "spanId";
+/// Parameter with the id of a trace.
+const TRACE_ID_PARAMETER: &str = "traceId";
+/// Parameter with the id of a profile.
+const PROFILE_ID_PARAMETER: &str = "profileId";
+
 /// File format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExportFormat {
@@ -90,6 +97,7 @@ pub(crate) async fn export(
     let cut = asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &limits)).transpose()?;
     let mut side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
     side.stacks.filter.transforms = compile_transforms(executor, parse_transforms(&parameters)?).await?;
+    select_ids(&mut side.selection, &parameters)?;
     let body = match format {
         ExportFormat::Folded => export_folded(executor, reader, side, cut).await?,
         ExportFormat::Svg => export_svg(executor, reader, side, cut).await?,
@@ -107,6 +115,14 @@ pub(crate) async fn export(
 fn parse_transforms(parameters: &UrlParameters) -> Result<Vec<StackTransform>, Status> {
     let transforms = parameters.iter().filter_map(|(name, text)| StackTransform::parse_option(name, text));
     transforms.map(|transform| transform.map_err(|error| refused_transforms(&error))).collect()
+}
+
+/// Restricts a selection to the spans, traces and profiles that the parameters name.
+fn select_ids(selection: &mut ProfileSelection, parameters: &UrlParameters) -> Result<(), Status> {
+    let ids = |name| parameters.all(name).map(str::to_owned).collect::<Vec<String>>();
+    selection.requests = validate::parse_request_filter(&ids(SPAN_ID_PARAMETER), &ids(TRACE_ID_PARAMETER))?;
+    selection.profiles = validate::parse_profile_ids(&ids(PROFILE_ID_PARAMETER))?;
+    Ok(())
 }
 
 async fn export_folded(
