@@ -20,11 +20,11 @@ mod orders;
 mod uploads;
 
 use orders::orders;
-use uploads::{Asked, Row, Upload, asked, path, question, sources, upload};
+use uploads::{Row, SelectionCase, Upload, path, question, selection_case, sources, upload};
 
 /// The answer over the wire and merged in some order.
-fn answer(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -> PartialResult {
-    let (ask, sources) = (question(asked, what), sources(uploads));
+fn answer(uploads: &[Upload], case: &SelectionCase, what: QueryKind, order: &[usize]) -> PartialResult {
+    let (ask, sources) = (question(case, what), sources(uploads));
     let none = PartialResult::empty(&ask.what);
     order.iter().fold(none, |sum, &at| {
         let partial = run(&ask, &sources[at]).expect("an answer");
@@ -37,14 +37,14 @@ fn answer(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -
 /// The rows of an upload that are of one record: those with a label of their own are another one.
 type Record<'a> = (&'a Upload, bool, Vec<&'a Row>);
 
-fn records<'a>(uploads: &'a [Upload], asked: &Asked) -> Vec<Record<'a>> {
-    let is_meant = |one: &Upload| one.service == asked.service && (asked.from..asked.to).contains(&one.time);
+fn records<'a>(uploads: &'a [Upload], case: &SelectionCase) -> Vec<Record<'a>> {
+    let is_meant = |one: &Upload| one.service == case.service && (case.from..case.to).contains(&one.time);
     let mut records = Vec::new();
     for (place, upload) in uploads.iter().enumerate().filter(|(_, one)| is_meant(one)) {
         for split in [false, true] {
             let rows: Vec<_> = upload.rows.iter().filter(|row| row.labelled == split).collect();
             let is_there = !rows.is_empty() || !split && upload.rows.is_empty();
-            if is_there && asked.has_profile(place, split) {
+            if is_there && case.has_profile(place, split) {
                 records.push((upload, split, rows));
             }
         }
@@ -68,15 +68,15 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
 proptest! {
     #[test]
     fn each_group_has_the_tree_of_its_profiles(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(),
     ) {
-        let what = QueryKind::Trees(GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: asked.stacks() });
-        let PartialResult::Trees(found) = answer(&uploads, &asked, what, &order) else { panic!("no trees") };
+        let what = QueryKind::Trees(GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: case.stacks() });
+        let PartialResult::Trees(found) = answer(&uploads, &case, what, &order) else { panic!("no trees") };
         let mut expected: BTreeMap<String, BTreeMap<Vec<String>, i64>> = BTreeMap::new();
-        for (upload, _, rows) in records(&uploads, &asked) {
+        for (upload, _, rows) in records(&uploads, &case) {
             let pod = upload.labels().get("pod").unwrap_or_default().to_owned();
             let group = expected.entry(pod).or_default();
-            for row in rows.into_iter().filter(|row| asked.counts(row)) {
+            for row in rows.into_iter().filter(|row| case.counts(row)) {
                 *group.entry(path(&row.frames)).or_default() += i64::from(row.values[1]);
             }
         }
@@ -88,17 +88,17 @@ proptest! {
 
     #[test]
     fn the_first_profiles_are_listed_and_all_are_counted(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(),
         keep in 0..6u64, heaviest in any::<bool>(),
     ) {
         let by = if heaviest { ProfileOrder::Heaviest } else { ProfileOrder::Newest };
-        let what = QueryKind::Profiles(ProfileListQuery { order: by, keep, stacks: asked.stacks() });
-        let PartialResult::Profiles(found) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
+        let what = QueryKind::Profiles(ProfileListQuery { order: by, keep, stacks: case.stacks() });
+        let PartialResult::Profiles(found) = answer(&uploads, &case, what, &order) else { panic!("no list") };
         let mut expected: Vec<(i64, i64, Option<&str>)> = Vec::new();
-        for (upload, split, rows) in records(&uploads, &asked) {
-            let counted = rows.iter().filter(|row| asked.counts(row));
+        for (upload, split, rows) in records(&uploads, &case) {
+            let counted = rows.iter().filter(|row| case.counts(row));
             let total: i64 = counted.map(|row| i64::from(row.values[1])).sum();
-            if total != 0 || asked.stacks().is_empty() && asked.requests.is_none() {
+            if total != 0 || case.stacks().is_empty() && case.requests.is_none() {
                 expected.push((total, upload.time, split.then_some("/x")));
             }
         }
@@ -122,16 +122,16 @@ proptest! {
 
     #[test]
     fn pages_of_samples_hold_all_samples_in_order_of_time(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(),
         max_rows in 1..8u64, spans in any::<bool>(),
     ) {
         type Sums = BTreeMap<(i64, bool, Vec<String>, u64), i64>;
         let mut found: Sums = BTreeMap::new();
-        let mut samples = SamplesQuery { stacks: asked.stacks(), max_rows, spans, ..SamplesQuery::default() };
+        let mut samples = SamplesQuery { stacks: case.stacks(), max_rows, spans, ..SamplesQuery::default() };
         let mut last = ProfilePosition::default();
         loop {
             let what = QueryKind::Samples(samples.clone());
-            let PartialResult::Samples(list) = answer(&uploads, &asked, what, &order) else { panic!("no list") };
+            let PartialResult::Samples(list) = answer(&uploads, &case, what, &order) else { panic!("no list") };
             for (profile, rows) in list.profiles() {
                 prop_assert!(last < profile.position());
                 last = profile.position();
@@ -148,8 +148,8 @@ proptest! {
             samples.first = end;
         }
         let mut expected: Sums = BTreeMap::new();
-        for (upload, split, rows) in records(&uploads, &asked) {
-            for row in rows.iter().filter(|row| asked.counts(row)) {
+        for (upload, split, rows) in records(&uploads, &case) {
+            for row in rows.iter().filter(|row| case.counts(row)) {
                 let span = if spans { u64::from(row.span) } else { 0 };
                 *expected.entry((upload.time, split, path(&row.frames), span)).or_default() += i64::from(row.values[1]);
             }
@@ -166,7 +166,7 @@ fn more_groups_than_may_be_are_refused() {
     let row = Row { frames: vec![1], labelled: false, span: 0, trace: 0, values: [1, 1] };
     let uploads: Vec<Upload> =
         (0..3).map(|pod| Upload { service: 0, pod, time: 1, rows: vec![row.clone()], source: 0 }).collect();
-    let everything = Asked { to: 9, ..Asked::default() };
+    let everything = SelectionCase { to: 9, ..SelectionCase::default() };
     let group_by = vec!["pod".to_owned()];
     let mut ask: ProfileQuery = question(
         &everything,

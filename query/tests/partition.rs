@@ -22,16 +22,16 @@ mod uploads;
 
 use orders::orders;
 use steps::steps;
-use uploads::{Asked, Row, TYPES, Upload, asked, id, path, question, sources, upload};
+use uploads::{Row, SelectionCase, TYPES, Upload, id, path, question, selection_case, sources, upload};
 
-fn answer(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -> PartialResult {
-    let (ask, sources) = (question(asked, what), sources(uploads));
+fn answer(uploads: &[Upload], case: &SelectionCase, what: QueryKind, order: &[usize]) -> PartialResult {
+    let (ask, sources) = (question(case, what), sources(uploads));
     let in_order = order.iter().map(|&at| &sources[at] as &dyn ProfileSource);
     athanor_query::run_all(&ask, in_order).expect("an answer")
 }
 
-fn is_selected(upload: &Upload, asked: &Asked) -> bool {
-    upload.service == asked.service && (asked.from..asked.to).contains(&upload.time)
+fn is_selected(upload: &Upload, case: &SelectionCase) -> bool {
+    upload.service == case.service && (case.from..case.to).contains(&upload.time)
 }
 
 /// Self values by path, without zeros.
@@ -51,18 +51,21 @@ fn by_path(tree: &Tree) -> BTreeMap<Vec<String>, i64> {
     found
 }
 
-/// The rows of uploads that are asked about, by the place of the upload.
-fn rows<'u>(uploads: &'u [Upload], asked: &'u Asked) -> impl Iterator<Item = (usize, &'u Upload, &'u Row)> {
-    let numbered = uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service);
+/// Rows of the selected uploads, by the place of the upload.
+fn rows<'u>(
+    uploads: &'u [Upload],
+    case: &'u SelectionCase,
+) -> impl Iterator<Item = (usize, &'u Upload, &'u Row)> {
+    let numbered = uploads.iter().enumerate().filter(|(_, one)| one.service == case.service);
     let all = numbered.flat_map(|(place, one)| one.rows.iter().map(move |row| (place, one, row)));
-    all.filter(|(place, _, row)| asked.has_profile(*place, row.labelled))
+    all.filter(|(place, _, row)| case.has_profile(*place, row.labelled))
 }
 
 /// Values by stack, of which only the last frames may stay.
-fn model_tree(uploads: &[Upload], asked: &Asked, keep: usize) -> BTreeMap<Vec<String>, i64> {
+fn model_tree(uploads: &[Upload], case: &SelectionCase, keep: usize) -> BTreeMap<Vec<String>, i64> {
     let mut found: BTreeMap<Vec<String>, i64> = BTreeMap::new();
-    for (_, _, row) in rows(uploads, asked).filter(|(_, one, _)| is_selected(one, asked)) {
-        if asked.counts(row) {
+    for (_, _, row) in rows(uploads, case).filter(|(_, one, _)| is_selected(one, case)) {
+        if case.counts(row) {
             let kept = &row.frames[row.frames.len().saturating_sub(keep)..];
             *found.entry(path(kept)).or_default() += i64::from(row.values[1]);
         }
@@ -85,19 +88,23 @@ fn pod_of(upload: &Upload) -> String {
 /// Sum, profiles, and the largest value of a profile with its time and id.
 type ModelCell = (i64, BTreeSet<u128>, Option<(i64, i64, u128)>);
 
-fn model_points(uploads: &[Upload], asked: &Asked, steps: TimeGrid) -> BTreeMap<(String, u64), ModelCell> {
+fn model_points(
+    uploads: &[Upload],
+    case: &SelectionCase,
+    steps: TimeGrid,
+) -> BTreeMap<(String, u64), ModelCell> {
     let mut found: BTreeMap<(String, u64), ModelCell> = BTreeMap::new();
-    for (at, upload) in uploads.iter().enumerate().filter(|(_, one)| one.service == asked.service) {
+    for (at, upload) in uploads.iter().enumerate().filter(|(_, one)| one.service == case.service) {
         let Some(place) = place_of(upload.time, steps) else { continue };
         let mut of_upload: Option<(i64, i64, u128)> = None;
         for labelled in [false, true] {
             let of_split = |row: &&Row| row.labelled == labelled;
             let is_there =
                 upload.rows.iter().any(|row| row.labelled == labelled) || upload.rows.is_empty() && !labelled;
-            if !is_there || !asked.has_profile(at, labelled) {
+            if !is_there || !case.has_profile(at, labelled) {
                 continue;
             }
-            let counted = upload.rows.iter().filter(of_split).filter(|row| asked.counts(row));
+            let counted = upload.rows.iter().filter(of_split).filter(|row| case.counts(row));
             let sum = counted.map(|row| i64::from(row.values[1])).sum::<i64>();
             let cell = found.entry((pod_of(upload), place)).or_default();
             cell.0 += sum;
@@ -120,9 +127,9 @@ fn model_points(uploads: &[Upload], asked: &Asked, steps: TimeGrid) -> BTreeMap<
 /// Values by pod, column, upload and span: 0 where they are of profiles.
 type ModelHeat = BTreeMap<(String, u64, u128, u64), (i64, i64, u128)>;
 
-fn model_heat(uploads: &[Upload], asked: &Asked, steps: TimeGrid, spans: bool) -> ModelHeat {
+fn model_heat(uploads: &[Upload], case: &SelectionCase, steps: TimeGrid, spans: bool) -> ModelHeat {
     let mut found = ModelHeat::new();
-    for (place, upload, row) in rows(uploads, asked).filter(|(_, _, row)| asked.is_of_request(row)) {
+    for (place, upload, row) in rows(uploads, case).filter(|(_, _, row)| case.is_of_request(row)) {
         let Some(column) = place_of(upload.time, steps) else { continue };
         // Rows of no value are not kept.
         if row.values[1] == 0 || spans && row.span == 0 {
@@ -140,32 +147,32 @@ fn model_heat(uploads: &[Upload], asked: &Asked, steps: TimeGrid, spans: bool) -
 proptest! {
     #[test]
     fn trees_and_profiles(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), keep in 0..4u32,
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), keep in 0..4u32,
     ) {
-        let expected = model_tree(&uploads, &asked, usize::MAX);
-        let PartialResult::Tree(tree) = answer(&uploads, &asked, QueryKind::Tree(asked.stacks()), &order) else {
+        let expected = model_tree(&uploads, &case, usize::MAX);
+        let PartialResult::Tree(tree) = answer(&uploads, &case, QueryKind::Tree(case.stacks()), &order) else {
             panic!("no tree");
         };
         prop_assert_eq!(by_path(&tree), expected.clone());
         for (pgo, keep) in [(false, 0), (true, 0), (true, keep)] {
             let pgo = pgo.then_some(GoPgoOptions { keep_locations: keep, aggregate_callees: false });
-            let PartialResult::Profile(merged) = answer(&uploads, &asked, QueryKind::Profile(asked.stacks(), pgo), &order)
+            let PartialResult::Profile(merged) = answer(&uploads, &case, QueryKind::Profile(case.stacks(), pgo), &order)
             else {
                 panic!("no profile");
             };
             let keep = if keep == 0 { usize::MAX } else { keep as usize };
-            let expected = model_tree(&uploads, &asked, keep);
+            let expected = model_tree(&uploads, &case, keep);
             prop_assert_eq!(by_path(&Tree::from_totals(&merged.dictionary, &merged.totals)), expected);
         }
     }
 
     #[test]
     fn points_over_time(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), steps in steps(),
     ) {
         let group_by = vec!["pod".to_owned()];
-        let points = TimeSeriesQuery { steps, group_by, stacks: asked.stacks(), mean: true, exemplars: true };
-        let PartialResult::Points(found) = answer(&uploads, &asked, QueryKind::Points(points), &order) else {
+        let points = TimeSeriesQuery { steps, group_by, stacks: case.stacks(), mean: true, exemplars: true };
+        let PartialResult::Points(found) = answer(&uploads, &case, QueryKind::Points(points), &order) else {
             panic!("no points");
         };
         let mut cells = BTreeMap::new();
@@ -179,7 +186,7 @@ proptest! {
                 cells.insert((pod, place), (cell.sum, cell.profiles, exemplar));
             }
         }
-        let expected = model_points(&uploads, &asked, steps);
+        let expected = model_points(&uploads, &case, steps);
         // Of equal values of one time any may stand for the others, so ids are not compared where there are several.
         let plain = |cells: &BTreeMap<(String, u64), ModelCell>| {
             let one = |(key, cell): (&(String, u64), &ModelCell)| {
@@ -200,16 +207,16 @@ proptest! {
 
     #[test]
     fn an_exemplar_is_found_by_its_id(
-        uploads in prop::collection::vec(upload(), 1..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 1..12), case in selection_case(), order in orders(),
     ) {
-        let asked = Asked { profiles: None, requests: None, from: 0, to: 50, ..asked };
+        let case = SelectionCase { profiles: None, requests: None, from: 0, to: 50, ..case };
         let steps = TimeGrid { start: 50, step: 60, count: 1 };
-        let points = TimeSeriesQuery { steps, stacks: asked.stacks(), exemplars: true, ..TimeSeriesQuery::default() };
-        let PartialResult::Points(found) = answer(&uploads, &asked, QueryKind::Points(points), &order) else {
+        let points = TimeSeriesQuery { steps, stacks: case.stacks(), exemplars: true, ..TimeSeriesQuery::default() };
+        let PartialResult::Points(found) = answer(&uploads, &case, QueryKind::Points(points), &order) else {
             panic!("no points");
         };
         for exemplar in found.values().flat_map(BTreeMap::values).filter_map(|cell| cell.exemplar.as_ref()) {
-            let mut ask = question(&asked, QueryKind::Tree(asked.stacks()));
+            let mut ask = question(&case, QueryKind::Tree(case.stacks()));
             ask.selection.profiles.insert(exemplar.id);
             let sources = sources(&uploads);
             let all = sources.iter().map(|source| source as &dyn ProfileSource);
@@ -222,22 +229,22 @@ proptest! {
 
     #[test]
     fn values_of_profiles_and_spans(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), steps in steps(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), steps in steps(),
         spans: bool,
     ) {
         let heat = HeatmapQuery { steps, group_by: vec!["pod".to_owned()], spans, exemplars: true };
-        let PartialResult::Heat(found) = answer(&uploads, &asked, QueryKind::Heat(heat), &order) else { panic!("no values") };
+        let PartialResult::Heat(found) = answer(&uploads, &case, QueryKind::Heat(heat), &order) else { panic!("no values") };
         let mut values = ModelHeat::new();
         for (labels, spots) in found {
             let pod = labels.get("pod").unwrap_or_default();
             for (key, spot) in spots {
-                let labels = spot.labels.expect("they were asked for");
+                let labels = spot.labels.expect("they were requested");
                 prop_assert_eq!(labels.get("pod").unwrap_or_default(), pod);
                 let key = (pod.to_owned(), key.column, key.profile, key.span);
                 values.insert(key, (spot.value, spot.time, spot.trace));
             }
         }
-        let mut expected = model_heat(&uploads, &asked, steps, spans);
+        let mut expected = model_heat(&uploads, &case, steps, spans);
         // Whether nothing is there or adds up to nothing is not told apart.
         values.retain(|_, spot| spot.0 != 0);
         expected.retain(|_, spot| spot.0 != 0);
@@ -246,10 +253,10 @@ proptest! {
 
     #[test]
     fn lists(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), most in 0..3u64,
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), most in 0..3u64,
         prefix in "p?[12]?",
     ) {
-        let selected: Vec<&Upload> = uploads.iter().filter(|one| is_selected(one, &asked)).collect();
+        let selected: Vec<&Upload> = uploads.iter().filter(|one| is_selected(one, &case)).collect();
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         for one in &selected {
             let pod = pod_of(one);
@@ -259,18 +266,18 @@ proptest! {
         }
         let of_pods: u64 = selected.iter().filter(|one| !pod_of(one).is_empty()).map(|one| record_count(one)).sum();
         let names = QueryKind::LabelNameCounts { prefix: "pod".to_owned() };
-        let PartialResult::Values(found) = answer(&uploads, &asked, names, &order) else { panic!("no names") };
+        let PartialResult::Values(found) = answer(&uploads, &case, names, &order) else { panic!("no names") };
         prop_assert_eq!(found.counts().get("pod").copied().unwrap_or_default(), of_pods);
         prop_assert!(found.counts().keys().all(|name| name.starts_with("pod")));
         let expected: BTreeMap<String, u64> =
             expected.into_iter().take(if most == 0 { usize::MAX } else { most as usize }).collect();
         let values = LabelValuesQuery { name: "pod".to_owned(), prefix, most };
-        let PartialResult::Values(found) = answer(&uploads, &asked, QueryKind::LabelValues(values), &order) else {
+        let PartialResult::Values(found) = answer(&uploads, &case, QueryKind::LabelValues(values), &order) else {
             panic!("no values");
         };
         prop_assert_eq!(found.into_counts(), expected);
         let wanted = vec!["pod".to_owned(), "__type__".to_owned()];
-        let PartialResult::Series(found) = answer(&uploads, &asked, QueryKind::Series(wanted), &order) else {
+        let PartialResult::Series(found) = answer(&uploads, &case, QueryKind::Series(wanted), &order) else {
             panic!("no series");
         };
         let mut expected = BTreeSet::new();

@@ -19,7 +19,7 @@ mod orders;
 mod uploads;
 
 use orders::orders;
-use uploads::{Asked, Row, Upload, asked, path, question, sources, upload};
+use uploads::{Row, SelectionCase, Upload, path, question, selection_case, sources, upload};
 
 /// Transform of a list of frames: an action and the frames that it matches.
 type PlainTransform = (TransformAction, BTreeSet<u8>);
@@ -69,9 +69,9 @@ fn transform_plainly(frames: Vec<u8>, (action, matching): &PlainTransform) -> Ve
 }
 
 /// Returns the result that a query gets over the wire, merged from all sources in some order.
-fn result_of(uploads: &[Upload], asked: &Asked, what: QueryKind, order: &[usize]) -> PartialResult {
+fn result_of(uploads: &[Upload], case: &SelectionCase, what: QueryKind, order: &[usize]) -> PartialResult {
     let sources = sources(uploads);
-    let query = ProfileQuery::unpack(&question(asked, what).pack().expect("small")).expect("packed");
+    let query = ProfileQuery::unpack(&question(case, what).pack().expect("small")).expect("packed");
     order.iter().fold(PartialResult::empty(&query.what), |sum, &source| {
         let partial = run(&query, &sources[source]).expect("a result");
         sum.merge(partial, &query.bounds).expect("small")
@@ -83,17 +83,17 @@ type CountedRow<'a> = (usize, &'a Upload, &'a Row, Vec<String>);
 
 fn counted_rows<'a>(
     uploads: &'a [Upload],
-    asked: &'a Asked,
+    case: &'a SelectionCase,
     transforms: &'a [PlainTransform],
 ) -> Vec<CountedRow<'a>> {
     let is_selected =
-        |upload: &Upload| upload.service == asked.service && (asked.from..asked.to).contains(&upload.time);
+        |upload: &Upload| upload.service == case.service && (case.from..case.to).contains(&upload.time);
     let mut counted = Vec::new();
     for (place, upload) in uploads.iter().enumerate().filter(|(_, upload)| is_selected(upload)) {
         for row in &upload.rows {
             let frames = transforms.iter().fold(row.frames.clone(), transform_plainly);
             let is_dropped = frames.is_empty() && !transforms.is_empty();
-            if asked.has_profile(place, row.labelled) && asked.counts(row) && !is_dropped {
+            if case.has_profile(place, row.labelled) && case.counts(row) && !is_dropped {
                 counted.push((place, upload, row, path(&frames)));
             }
         }
@@ -143,17 +143,17 @@ fn pod(labels: &Labels) -> String {
 proptest! {
     #[test]
     fn trees_have_rewritten_stacks(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), list in transforms(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), list in transforms(),
     ) {
-        let stacks = StackFilter { transforms: to_query(&list), ..asked.stacks() };
-        let rows = counted_rows(&uploads, &asked, &list);
+        let stacks = StackFilter { transforms: to_query(&list), ..case.stacks() };
+        let rows = counted_rows(&uploads, &case, &list);
         let expected = sums(rows.iter().map(|(_, _, row, path)| (path.clone(), value(row))));
-        let PartialResult::Tree(tree) = result_of(&uploads, &asked, QueryKind::Tree(stacks.clone()), &order) else {
+        let PartialResult::Tree(tree) = result_of(&uploads, &case, QueryKind::Tree(stacks.clone()), &order) else {
             panic!("no tree")
         };
         prop_assert_eq!(by_path(&tree), expected);
         let by_pod = GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks };
-        let PartialResult::Trees(trees) = result_of(&uploads, &asked, QueryKind::Trees(by_pod), &order) else {
+        let PartialResult::Trees(trees) = result_of(&uploads, &case, QueryKind::Trees(by_pod), &order) else {
             panic!("no trees")
         };
         let expected = sums(rows.iter().map(|(_, upload, row, path)| ((pod(&upload.labels()), path.clone()), value(row))));
@@ -165,18 +165,18 @@ proptest! {
 
     #[test]
     fn merged_profiles_have_rewritten_stacks(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), list in transforms(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), list in transforms(),
         keep in prop::option::of(1..3u32),
     ) {
-        let stacks = StackFilter { transforms: to_query(&list), ..asked.stacks() };
+        let stacks = StackFilter { transforms: to_query(&list), ..case.stacks() };
         let pgo = keep.map(|keep_locations| GoPgoOptions { keep_locations, aggregate_callees: false });
-        let kept = |path: &[String]| match keep {
+        let last_frames = |path: &[String]| match keep {
             Some(keep) => path[path.len().saturating_sub(keep as usize)..].to_vec(),
             None => path.to_vec(),
         };
-        let rows = counted_rows(&uploads, &asked, &list);
-        let expected = sums(rows.iter().map(|(_, _, row, path)| (kept(path), value(row))));
-        let PartialResult::Profile(merged) = result_of(&uploads, &asked, QueryKind::Profile(stacks, pgo), &order) else {
+        let rows = counted_rows(&uploads, &case, &list);
+        let expected = sums(rows.iter().map(|(_, _, row, path)| (last_frames(path), value(row))));
+        let PartialResult::Profile(merged) = result_of(&uploads, &case, QueryKind::Profile(stacks, pgo), &order) else {
             panic!("no profile")
         };
         let totals = (0..).zip(&merged.totals).map(|(stack, total)| (stack_path(&merged.dictionary, stack), *total));
@@ -185,34 +185,34 @@ proptest! {
 
     #[test]
     fn values_of_profiles_count_surviving_stacks(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), list in transforms(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), list in transforms(),
     ) {
-        let stacks = StackFilter { transforms: to_query(&list), ..asked.stacks() };
-        let rows = counted_rows(&uploads, &asked, &list);
+        let stacks = StackFilter { transforms: to_query(&list), ..case.stacks() };
+        let rows = counted_rows(&uploads, &case, &list);
         let listed = ProfileListQuery { keep: 99, stacks: stacks.clone(), ..ProfileListQuery::default() };
-        let PartialResult::Profiles(profiles) = result_of(&uploads, &asked, QueryKind::Profiles(listed), &order) else {
+        let PartialResult::Profiles(profiles) = result_of(&uploads, &case, QueryKind::Profiles(listed), &order) else {
             panic!("no list")
         };
         let total: i64 = rows.iter().map(|(_, _, row, _)| value(row)).sum();
         prop_assert_eq!(profiles.entries().iter().map(|entry| entry.total).sum::<i64>(), total);
         // Points of the whole time range, which the query of the model gets by its grid.
-        let steps = TimeGrid { start: asked.to - 1, step: (asked.to - asked.from).max(1), count: 1 };
+        let steps = TimeGrid { start: case.to - 1, step: (case.to - case.from).max(1), count: 1 };
         let points = TimeSeriesQuery { steps, stacks, ..TimeSeriesQuery::default() };
-        let PartialResult::Points(series) = result_of(&uploads, &asked, QueryKind::Points(points), &order) else {
+        let PartialResult::Points(series) = result_of(&uploads, &case, QueryKind::Points(points), &order) else {
             panic!("no points")
         };
         let sum: i64 = series.values().flat_map(|cells| cells.values()).map(|cell| cell.sum).sum();
-        prop_assert!(asked.from >= asked.to || sum == total, "{} is not {}", sum, total);
+        prop_assert!(case.from >= case.to || sum == total, "{} is not {}", sum, total);
     }
 
     #[test]
     fn samples_have_rewritten_stacks_once_per_profile(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(), list in transforms(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(), list in transforms(),
         spans in any::<bool>(),
     ) {
-        let stacks = StackFilter { transforms: to_query(&list), ..asked.stacks() };
+        let stacks = StackFilter { transforms: to_query(&list), ..case.stacks() };
         let query = SamplesQuery { stacks, max_rows: u64::MAX, spans, ..SamplesQuery::default() };
-        let PartialResult::Samples(samples) = result_of(&uploads, &asked, QueryKind::Samples(query), &order) else {
+        let PartialResult::Samples(samples) = result_of(&uploads, &case, QueryKind::Samples(query), &order) else {
             panic!("no samples")
         };
         let mut found = Vec::new();
@@ -223,7 +223,7 @@ proptest! {
                 found.push(((profile.time, stack_path(&samples.dictionary, sample.stack)), sample.value));
             }
         }
-        let rows = counted_rows(&uploads, &asked, &list);
+        let rows = counted_rows(&uploads, &case, &list);
         let expected = rows.iter().map(|(_, upload, row, path)| ((upload.time, path.clone()), value(row)));
         prop_assert_eq!(sums(found.into_iter()), sums(expected));
     }

@@ -18,7 +18,7 @@ mod steps;
 mod uploads;
 
 use steps::steps;
-use uploads::{Asked, Upload, asked, question, sources, upload};
+use uploads::{SelectionCase, Upload, question, selection_case, sources, upload};
 
 /// Four places: the first two are heads of one shard.
 const PLACES: [SourceId; 4] = [
@@ -39,16 +39,16 @@ fn doubled(uploads: &[Upload], further: &[BTreeSet<usize>]) -> Vec<MemorySource>
     all
 }
 
-fn whats(asked: &Asked, points: TimeSeriesQuery, heat: HeatmapQuery) -> Vec<QueryKind> {
+fn whats(case: &SelectionCase, points: TimeSeriesQuery, heat: HeatmapQuery) -> Vec<QueryKind> {
     let pgo = GoPgoOptions { keep_locations: 2, aggregate_callees: false };
     let values = LabelValuesQuery { name: "pod".to_owned(), ..LabelValuesQuery::default() };
-    let listed = ProfileListQuery { order: ProfileOrder::Newest, keep: 3, stacks: asked.stacks() };
-    let grouped = GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: asked.stacks() };
+    let listed = ProfileListQuery { order: ProfileOrder::Newest, keep: 3, stacks: case.stacks() };
+    let grouped = GroupedTreesQuery { group_by: vec!["pod".to_owned()], stacks: case.stacks() };
     vec![
-        QueryKind::Tree(asked.stacks()),
-        QueryKind::Profile(asked.stacks(), None),
+        QueryKind::Tree(case.stacks()),
+        QueryKind::Profile(case.stacks(), None),
         QueryKind::Profile(StackFilter::default(), Some(pgo)),
-        QueryKind::Points(TimeSeriesQuery { stacks: asked.stacks(), mean: true, ..points.clone() }),
+        QueryKind::Points(TimeSeriesQuery { stacks: case.stacks(), mean: true, ..points.clone() }),
         QueryKind::Points(TimeSeriesQuery { exemplars: true, ..points }),
         QueryKind::Heat(HeatmapQuery { spans: true, ..heat.clone() }),
         QueryKind::Heat(heat),
@@ -88,15 +88,15 @@ proptest! {
     fn each_counts_once(
         uploads in prop::collection::vec(upload(), 0..8),
         further in prop::collection::vec(prop::collection::btree_set(0..4usize, 0..3), 8),
-        asked in asked(),
+        case in selection_case(),
         steps in steps(),
     ) {
         let (once, doubled) = (sources(&uploads), doubled(&uploads, &further));
         let group_by = vec!["pod".to_owned()];
         let points = TimeSeriesQuery { steps, group_by: group_by.clone(), ..TimeSeriesQuery::default() };
         let heat = HeatmapQuery { steps, group_by, ..HeatmapQuery::default() };
-        for what in whats(&asked, points, heat) {
-            let ask = question(&asked, what);
+        for what in whats(&case, points, heat) {
+            let ask = question(&case, what);
             let expected = run_all(&ask, once.iter().map(|one| one as &dyn ProfileSource)).expect("an answer");
             let (first, ids) = told(&ask, &doubled, &DuplicateExclusions::default()).split_ids();
             let seen = match ids.check_counted_once(&DuplicateExclusions::default()) {

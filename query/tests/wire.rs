@@ -17,7 +17,7 @@ mod uploads;
 
 use orders::orders;
 use steps::steps;
-use uploads::{TYPES, asked, question, sources, upload};
+use uploads::{TYPES, question, selection_case, sources, upload};
 
 /// What another process answers from its sources.
 fn from_afar<'s>(ask: &ProfileQuery, sources: impl Iterator<Item = &'s dyn ProfileSource>) -> PartialResult {
@@ -37,12 +37,12 @@ fn packed(partial: &PartialResult) -> Vec<u8> {
 proptest! {
     #[test]
     fn answers_from_afar_are_those_from_here(
-        uploads in prop::collection::vec(upload(), 0..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload(), 0..12), case in selection_case(), order in orders(),
         split in 0..5usize, steps in steps(), flags: [bool; 3],
     ) {
         let sources = sources(&uploads);
         let all = || order.iter().map(|&at| &sources[at] as &dyn ProfileSource);
-        let (group_by, stacks) = (vec!["pod".to_owned()], asked.stacks());
+        let (group_by, stacks) = (vec!["pod".to_owned()], case.stacks());
         let [mean, exemplars, spans] = flags;
         let points = TimeSeriesQuery { steps, group_by: group_by.clone(), stacks: stacks.clone(), mean, exemplars };
         let pgo = GoPgoOptions { keep_locations: 2, aggregate_callees: true };
@@ -61,7 +61,7 @@ proptest! {
             QueryKind::Heat(HeatmapQuery { steps, group_by, spans, exemplars }),
             QueryKind::Samples(samples),
         ] {
-            let ask = question(&asked, what);
+            let ask = question(&case, what);
             // The first come from one process, the rest from another.
             let first = from_afar(&ask, all().take(split));
             let merged = first.merge(from_afar(&ask, all().skip(split)), &ask.bounds).expect("a sum");

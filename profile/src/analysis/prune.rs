@@ -118,30 +118,30 @@ fn plain_name(name: &str) -> &str {
 fn prune_stack(to: &mut Dictionary, from: &Dictionary, stack: u32, verdicts: &[PruneAction]) -> u32 {
     let path: Vec<u32> = from.stacks.locations(stack).collect();
     let mut start = 0;
-    let mut seen_kept = false;
+    let mut has_kept_location = false;
     for (at, &location) in path.iter().enumerate().rev() {
         match verdicts[location as usize] {
-            PruneAction::Keep => seen_kept = true,
-            PruneAction::Drop if seen_kept => {
+            PruneAction::Keep => has_kept_location = true,
+            PruneAction::Drop if has_kept_location => {
                 start = at + 1;
                 break;
             }
-            PruneAction::Shorten(_) if seen_kept => {
+            PruneAction::Shorten(_) if has_kept_location => {
                 start = at;
                 break;
             }
             PruneAction::Drop | PruneAction::Shorten(_) => {}
         }
     }
-    let mut kept: Vec<u32> = Vec::with_capacity(path.len() - start);
+    let mut locations: Vec<u32> = Vec::with_capacity(path.len() - start);
     for &location in &path[start..] {
         let new = match verdicts[location as usize] {
             PruneAction::Shorten(lines) => shorten(to, from, location, lines),
             _ => to.symbols.adopt_location(&from.symbols, location),
         };
-        kept.push(new);
+        locations.push(new);
     }
-    to.stacks.intern(&to.symbols, &kept)
+    to.stacks.intern(&to.symbols, &locations)
 }
 
 fn shorten(to: &mut Dictionary, from: &Dictionary, location: u32, lines: usize) -> u32 {

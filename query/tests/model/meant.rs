@@ -1,9 +1,9 @@
 //! What of uploads a question means.
 
-use super::uploads::{Asked, Row};
+use super::uploads::{Row, SelectionCase};
 
-impl Asked {
-    /// Whether a row counts, by what is asked of its stack and its request.
+impl SelectionCase {
+    /// Returns whether the selection has the stack and the request of a row.
     pub fn counts(&self, row: &Row) -> bool {
         let frames = &row.frames;
         frames.starts_with(&self.call_site)
@@ -12,7 +12,7 @@ impl Asked {
             && self.is_of_request(row)
     }
 
-    /// Whether a row counts, by what is asked of its request.
+    /// Returns whether the selection has the request of a row.
     pub fn is_of_request(&self, row: &Row) -> bool {
         let Some((of_traces, wanted)) = &self.requests else { return true };
         let id = if *of_traces { row.trace } else { row.span };

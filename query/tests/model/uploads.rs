@@ -1,4 +1,4 @@
-//! Uploads, the sources that hold them, and what is asked about them.
+//! Uploads, the sources that hold them, and the selections of queries about them.
 
 use athanor_profile::data_model::identity::record_id;
 use athanor_profile::store_interface::source::MemorySource;
@@ -96,9 +96,9 @@ impl Upload {
     }
 }
 
-/// What the model is asked.
+/// Selection of a query, as the model knows it.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct SelectionCase {
     pub service: u8,
     pub from: i64,
     pub to: i64,
@@ -113,7 +113,7 @@ pub struct Asked {
     pub profiles: Option<(Vec<usize>, bool)>,
 }
 
-pub fn asked() -> impl Strategy<Value = Asked> {
+pub fn selection_case() -> impl Strategy<Value = SelectionCase> {
     let ids = || prop::collection::vec(0..4u8, 0..3);
     let frames = (prop::collection::vec(0..3u8, 0..3), prop::option::weighted(0.3, 0..3u8));
     let requests = prop::option::weighted(0.4, (any::<bool>(), ids()));
@@ -121,7 +121,7 @@ pub fn asked() -> impl Strategy<Value = Asked> {
     let profiles = prop::option::weighted(0.3, profiles);
     let call_site = prop::collection::vec(0..3u8, 0..3);
     (0..2u8, 0..20i64, 10..45i64, call_site, frames, requests, profiles).prop_map(
-        |(service, from, to, call_site, (included, excluded), requests, profiles)| Asked {
+        |(service, from, to, call_site, (included, excluded), requests, profiles)| SelectionCase {
             service,
             from,
             to,
@@ -134,7 +134,7 @@ pub fn asked() -> impl Strategy<Value = Asked> {
     )
 }
 
-impl Asked {
+impl SelectionCase {
     pub fn stacks(&self) -> StackFilter {
         let (mut included, mut excluded) = (FramePatterns::default(), FramePatterns::default());
         for (place, frame) in self.included.iter().enumerate() {
@@ -165,22 +165,22 @@ pub fn id(place: usize, whole: bool) -> u128 {
     if whole { athanor_profile::data_model::identity::profile_id_of_record(id) } else { id }
 }
 
-pub fn question(asked: &Asked, what: QueryKind) -> ProfileQuery {
+pub fn question(case: &SelectionCase, what: QueryKind) -> ProfileQuery {
     let time = match &what {
         QueryKind::Points(TimeSeriesQuery { steps, .. }) => steps.time_range(),
         QueryKind::Heat(heat) => heat.steps.time_range(),
-        _ => TimeRange { from: asked.from, to: asked.to },
+        _ => TimeRange { from: case.from, to: case.to },
     };
-    let selector = format!("{{service_name=\"s{}\"}}", asked.service).parse().expect("a selector");
+    let selector = format!("{{service_name=\"s{}\"}}", case.service).parse().expect("a selector");
     let lists =
         matches!(what, QueryKind::Series(_) | QueryKind::LabelValues(_) | QueryKind::LabelNameCounts { .. });
     let profile_type = (!lists).then(|| CPU.parse().expect("a type"));
     let mut selection = ProfileSelection { selector, profile_type, time, ..ProfileSelection::default() };
     if !lists {
-        let profiles = asked.profiles.iter();
+        let profiles = case.profiles.iter();
         selection.profiles =
             profiles.flat_map(|(places, whole)| places.iter().map(|&place| id(place, *whole))).collect();
-        selection.requests = asked.requests.as_ref().map(|(of_traces, ids)| match of_traces {
+        selection.requests = case.requests.as_ref().map(|(of_traces, ids)| match of_traces {
             true => SpanFilter::traces(ids.iter().map(|&id| u128::from(id))),
             false => SpanFilter::spans(ids.iter().map(|&id| u64::from(id))),
         });

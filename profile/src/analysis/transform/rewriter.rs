@@ -130,12 +130,12 @@ impl RewriteStep<'_> {
 fn show_from(frames: &mut Vec<StackFrame>, mut matches: impl FnMut(&StackFrame) -> bool) {
     let Some(first) = frames.iter().position(&mut matches) else { return frames.clear() };
     frames.drain(..first);
-    let mut kept = Vec::with_capacity(frames.len());
+    let mut remaining = Vec::with_capacity(frames.len());
     for of_location in frames.chunk_by(|left, right| left.place == right.place) {
         let outermost = of_location.iter().position(&mut matches).unwrap_or_default();
-        kept.extend_from_slice(&of_location[outermost..]);
+        remaining.extend_from_slice(&of_location[outermost..]);
     }
-    *frames = kept;
+    *frames = remaining;
 }
 
 /// Removes all frames from the first to before the last match.
@@ -155,17 +155,17 @@ fn collapse_recursion(
     for (index, frame) in frames.iter().enumerate() {
         *names.last_index(&from.symbols, *frame) = index;
     }
-    let mut kept = 0;
+    let mut length = 0;
     let mut next = 0;
     while next < frames.len() {
         if matches(&frames[next]) {
             next = *names.last_index(&from.symbols, frames[next]);
         }
-        frames[kept] = frames[next];
-        kept += 1;
+        frames[length] = frames[next];
+        length += 1;
         next += 1;
     }
-    frames.truncate(kept);
+    frames.truncate(length);
 }
 
 /// Interns a location of another dictionary with only some of its lines, root first.

@@ -123,12 +123,12 @@ fn transform_plainly(frames: Vec<PlainFrame>, transform: &StackTransform) -> Vec
 fn collapse_plainly(frames: &[PlainFrame], pattern: &FramePattern) -> Vec<PlainFrame> {
     let Some(first) = frames.first() else { return Vec::new() };
     let is_same = |frame: &PlainFrame| frame.recursion_name(pattern) == first.recursion_name(pattern);
-    let kept = match first.matches(pattern) {
+    let last = match first.matches(pattern) {
         true => frames.iter().rposition(is_same).unwrap_or_default(),
         false => 0,
     };
-    let mut all = vec![frames[kept].clone()];
-    all.extend(collapse_plainly(&frames[kept + 1..], pattern));
+    let mut all = vec![frames[last].clone()];
+    all.extend(collapse_plainly(&frames[last + 1..], pattern));
     all
 }
 

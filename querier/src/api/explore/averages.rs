@@ -18,12 +18,12 @@ use crate::validate;
 pub(super) async fn value_divisor(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
 ) -> Result<ValueDivisor, Status> {
-    if !asked.profile_type.is_gauge() {
+    if !query.profile_type.is_gauge() {
         return Ok(ValueDivisor::default());
     }
-    let counts = count_profiles(executor, reader, asked, Vec::new()).await?;
+    let counts = count_profiles(executor, reader, query, Vec::new()).await?;
     Ok(divisor_of(&counts.into_values().next().unwrap_or_default()))
 }
 
@@ -31,13 +31,13 @@ pub(super) async fn value_divisor(
 pub(super) async fn group_divisors(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
     group_by: &[String],
 ) -> Result<BTreeMap<Labels, ValueDivisor>, Status> {
-    if !asked.profile_type.is_gauge() || group_by.is_empty() {
+    if !query.profile_type.is_gauge() || group_by.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let counts = count_profiles(executor, reader, asked, group_by.to_vec()).await?;
+    let counts = count_profiles(executor, reader, query, group_by.to_vec()).await?;
     Ok(counts.iter().map(|(labels, count)| (labels.clone(), divisor_of(count))).collect())
 }
 
@@ -49,16 +49,16 @@ fn divisor_of(count: &ProfileCount) -> ValueDivisor {
 async fn count_profiles(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
     group_by: Vec<String>,
 ) -> Result<ProfileCounts, Status> {
-    let selection = asked.selection.clone();
-    let ask = ProfileQuery {
+    let selection = query.selection.clone();
+    let profile_query = ProfileQuery {
         selection,
         what: QueryKind::Counts(group_by),
         bounds: validate::default_result_limits(),
     };
-    match run_query(executor, reader, ask).await? {
+    match run_query(executor, reader, profile_query).await? {
         PartialResult::Counts(counts) => Ok(counts),
         _ => Err(unexpected_result_type()),
     }

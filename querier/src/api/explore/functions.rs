@@ -57,12 +57,12 @@ struct FunctionTrees {
 async fn load_functions(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
     group_by: &[String],
 ) -> Result<FunctionTrees, Status> {
-    let merged = merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone());
+    let merged = merged_stacks(executor, reader, query.selection.clone(), query.stacks.clone());
     if !group_by.is_empty() {
-        let trees = grouped_trees(executor, reader, asked.clone(), group_by.to_vec());
+        let trees = grouped_trees(executor, reader, query.clone(), group_by.to_vec());
         let (merged, trees) = futures::try_join!(merged, trees)?;
         return Ok(FunctionTrees { merged, trees });
     }
@@ -84,13 +84,13 @@ impl FunctionTrees {
 pub(super) async fn grouped_trees(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: ExploreQuery,
+    query: ExploreQuery,
     group_by: Vec<String>,
 ) -> Result<BTreeMap<Labels, Tree>, Status> {
-    let what = QueryKind::Trees(GroupedTreesQuery { group_by, stacks: asked.stacks.filter });
+    let what = QueryKind::Trees(GroupedTreesQuery { group_by, stacks: query.stacks.filter });
     let mut bounds = validate::default_result_limits();
     bounds.entries = MAX_FUNCTION_GROUPS;
-    match run_query(executor, reader, ProfileQuery { selection: asked.selection, what, bounds }).await? {
+    match run_query(executor, reader, ProfileQuery { selection: query.selection, what, bounds }).await? {
         PartialResult::Trees(trees) => Ok(trees),
         _ => Err(unexpected_result_type()),
     }

@@ -28,13 +28,13 @@ async fn lines_of(
     reader: &QueryContext,
     request: LinesRequest,
 ) -> Result<LinesResponse, Status> {
-    let asked = parse_query(executor, request.query, "query").await?;
+    let query = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
     let function = require_function(request.function)?;
-    let unit = asked.unit();
+    let unit = query.unit();
     let (divisor, merged) = futures::try_join!(
-        value_divisor(executor, reader, &asked),
-        merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone()),
+        value_divisor(executor, reader, &query),
+        merged_stacks(executor, reader, query.selection.clone(), query.stacks.clone()),
     )?;
     let job_executor = executor.clone();
     let held = reader.clone();

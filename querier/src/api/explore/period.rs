@@ -16,16 +16,16 @@ use crate::validate;
 pub(super) async fn sampling_period(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
 ) -> Result<i64, Status> {
-    let ProfileType { value, period, .. } = &asked.profile_type;
+    let ProfileType { value, period, .. } = &query.profile_type;
     if matches!(value.kind.as_str(), "samples" | "sample") && value.unit == "count" {
         return Ok(1);
     }
     if value.unit.is_empty() || value.unit == "count" || value.unit != period.unit {
         return Ok(0);
     }
-    let mut selection = asked.selection.clone();
+    let mut selection = query.selection.clone();
     // The data that the values are read from, which may be downsampled.
     let merge = QueryKind::Profile(Default::default(), None);
     let read = ProfileQuery { selection: selection.clone(), what: merge, ..ProfileQuery::default() };

@@ -33,7 +33,7 @@ async fn list_profiles(
     reader: &QueryContext,
     request: ProfilesRequest,
 ) -> Result<ProfilesResponse, Status> {
-    let asked = parse_query(executor, request.query, "query").await?;
+    let query = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
     let order = match WireOrder::try_from(request.order).unwrap_or_default() {
         WireOrder::Newest => ProfileOrder::Newest,
@@ -45,10 +45,11 @@ async fn list_profiles(
             "page ends at row {keep}, the limit is {MAX_LISTED_PROFILES}; end the time range at the timestamp of the last row"
         )));
     }
-    let unit = asked.unit();
-    let what = QueryKind::Profiles(ProfileListQuery { order, keep, stacks: asked.stacks.filter });
-    let ask = ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
-    let PartialResult::Profiles(list) = run_query(executor, reader, ask).await? else {
+    let unit = query.unit();
+    let what = QueryKind::Profiles(ProfileListQuery { order, keep, stacks: query.stacks.filter });
+    let profile_query =
+        ProfileQuery { selection: query.selection, what, bounds: validate::default_result_limits() };
+    let PartialResult::Profiles(list) = run_query(executor, reader, profile_query).await? else {
         return Err(unexpected_result_type());
     };
     let job_executor = executor.clone();

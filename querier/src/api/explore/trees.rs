@@ -34,15 +34,15 @@ async fn compute_sandwich(
     request: SandwichRequest,
 ) -> Result<SandwichResponse, Status> {
     let SandwichRequest { query, function, depth, max_nodes } = request;
-    let asked = parse_query(executor, query, "query").await?;
+    let query = parse_query(executor, query, "query").await?;
     let function = require_function(function)?;
     let max_nodes = validate::parse_max_nodes(Some(max_nodes), &executor.limits(reader))?;
     // The level of the function itself is added to the depth later, without an overflow.
     let depth = if depth == 0 { usize::MAX - 1 } else { depth as usize };
-    let unit = asked.unit();
+    let unit = query.unit();
     let (divisor, whole) = futures::try_join!(
-        value_divisor(executor, reader, &asked),
-        full_tree(executor, reader, asked.selection.clone(), asked.stacks.clone()),
+        value_divisor(executor, reader, &query),
+        full_tree(executor, reader, query.selection.clone(), query.stacks.clone()),
     )?;
     let job_executor = executor.clone();
     let held = reader.clone();
@@ -89,19 +89,19 @@ async fn compute_subtree(
     request: SubtreeRequest,
 ) -> Result<SubtreeResponse, Status> {
     let SubtreeRequest { query, path, skip, max_nodes, max_other_ppm } = request;
-    let asked = parse_query(executor, query, "query").await?;
+    let query = parse_query(executor, query, "query").await?;
     let path = validate::parse_call_site(path)?;
     let nodes = validate::parse_node_limit(Some(max_nodes), max_other_ppm, &executor.limits(reader))?;
-    let unit = asked.unit();
+    let unit = query.unit();
     // Sources may omit stacks outside the path. They match it before transforms, but the path is one of the rewritten
     // tree.
-    let mut stacks = asked.stacks.clone();
+    let mut stacks = query.stacks.clone();
     if stacks.filter.call_site.is_empty() && stacks.filter.transforms.is_empty() {
         stacks.filter.call_site.clone_from(&path);
     }
     let (divisor, whole) = futures::try_join!(
-        value_divisor(executor, reader, &asked),
-        full_tree(executor, reader, asked.selection.clone(), stacks),
+        value_divisor(executor, reader, &query),
+        full_tree(executor, reader, query.selection.clone(), stacks),
     )?;
     let job_executor = executor.clone();
     let held = reader.clone();

@@ -104,12 +104,13 @@ async fn compute_changes(
 async fn count_profiles(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: ExploreQuery,
+    query: ExploreQuery,
 ) -> Result<ProfileList, Status> {
     let what =
-        QueryKind::Profiles(ProfileListQuery { stacks: asked.stacks.filter, ..ProfileListQuery::default() });
-    let ask = ProfileQuery { selection: asked.selection, what, bounds: validate::default_result_limits() };
-    match run_query(executor, reader, ask).await? {
+        QueryKind::Profiles(ProfileListQuery { stacks: query.stacks.filter, ..ProfileListQuery::default() });
+    let profile_query =
+        ProfileQuery { selection: query.selection, what, bounds: validate::default_result_limits() };
+    match run_query(executor, reader, profile_query).await? {
         PartialResult::Profiles(list) => Ok(list),
         _ => Err(unexpected_result_type()),
     }
@@ -119,10 +120,10 @@ async fn count_profiles(
 async fn load_weights(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: ExploreQuery,
+    query: ExploreQuery,
     level: ChangeLevel,
 ) -> Result<WeightSource, Status> {
-    let ExploreQuery { selection, stacks, .. } = asked;
+    let ExploreQuery { selection, stacks, .. } = query;
     Ok(match level {
         ChangeLevel::Function => {
             WeightSource::Functions(full_tree(executor, reader, selection, stacks).await?)

@@ -41,21 +41,21 @@ async fn functions_of(
     reader: &QueryContext,
     request: FunctionsRequest,
 ) -> Result<FunctionsResponse, Status> {
-    let asked = parse_query(executor, request.query, "query").await?;
+    let query = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
     validate::check_labels(&request.group_by)?;
     let order = sort_order(request.order);
     let reverse = request.reverse;
     let filter = request.filter;
     let matcher = executor.parse_on_pool(|| FunctionMatcher::parse(filter)).await??;
-    let unit = asked.unit();
+    let unit = query.unit();
     let is_grouped = !request.group_by.is_empty();
     let group_by = request.group_by;
     let (divisor, of_groups, period, loaded) = futures::try_join!(
-        value_divisor(executor, reader, &asked),
-        group_divisors(executor, reader, &asked, &group_by),
-        sampling_period(executor, reader, &asked),
-        load_functions(executor, reader, &asked, &group_by),
+        value_divisor(executor, reader, &query),
+        group_divisors(executor, reader, &query, &group_by),
+        sampling_period(executor, reader, &query),
+        load_functions(executor, reader, &query, &group_by),
     )?;
     let divisors = FunctionDivisors::new(divisor, &of_groups, &loaded.trees);
     let job_executor = executor.clone();
