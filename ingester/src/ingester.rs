@@ -325,14 +325,19 @@ impl Ingester {
         &self.parts.deps.clock
     }
 
+    /// Returns the tenants with profiles in unflushed heads of the shards that this node leads.
+    pub fn tenants_in_heads(&self) -> HashSet<TenantId> {
+        let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
+        heads.flat_map(|head| head.tenants()).collect()
+    }
+
     /// Reads from the catalog which tenants have blocks. A name that heads and blocks have no more is free
     /// again.
     pub async fn refresh_tenants(&self) -> Result<(), Status> {
         let known = &self.parts.tenants;
         let round = known.begin_refresh();
         // Heads come first: rows that leave them meanwhile are in a block when the catalog is read.
-        let heads = self.leader_handles().flat_map(|led| led.shard.heads().unflushed_heads());
-        let in_heads: HashSet<TenantId> = heads.flat_map(|head| head.tenants()).collect();
+        let in_heads = self.tenants_in_heads();
         let in_blocks =
             self.parts.deps.catalog.tenants().await.map_err(|error| Status::from_error(&error))?;
         known.finish_refresh(round, in_heads, in_blocks.into_iter().collect());

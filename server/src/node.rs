@@ -146,6 +146,7 @@ impl ServerNode {
         let services = HttpServices {
             distributor: roles.distributor.clone(),
             querier: roles.querier.clone(),
+            tenants: roles.tenant_directory(),
             companion: roles.tenant_settings(limits),
             adhoc: roles.adhoc.clone(),
             debuginfo: roles.debuginfo.clone(),

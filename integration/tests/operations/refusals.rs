@@ -138,6 +138,17 @@ fn tenants_are_named_to_administrators_only(server: &TestServer, token: &str) {
         named.text()
     );
     assert!(named.text().contains("\nathanor_admin_token_failures_total 1\n"), "{}", named.text());
+    let list = |headers: &[(&str, &str)]| {
+        let response = server.get("/athanor/tenants", headers);
+        assert!(response.header("www-authenticate").is_empty());
+        (response.status, response.text().to_owned())
+    };
+    let document = |names: &str| (200, format!("{{\"tenants\":[{names}],\"truncated\":false}}"));
+    assert_eq!(list(&[("authorization", token)]), document(r#""team-a","team-b""#));
+    assert_eq!(list(&[("x-scope-orgid", "team-b")]), document(r#""team-b""#));
+    assert_eq!(list(&[("x-scope-orgid", "c|a")]), document(r#""a","c""#));
+    assert_eq!(list(&[]).0, 401);
+    assert_eq!(list(&[("authorization", "Bearer another-token-of-that-kind")]).0, 401);
 }
 
 #[test]

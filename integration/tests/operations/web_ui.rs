@@ -1,6 +1,6 @@
 //! Web UI of a server: its files, redirects to it, its calls, and the pages and graphs that the server renders.
 
-use athanor_integration::server::{HttpResponse, TestServer};
+use athanor_integration::server::{HttpResponse, RESPONSE_DEADLINE, TestServer};
 
 const BROWSER: (&str, &str) =
     ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8");
@@ -109,6 +109,54 @@ fn calls_from_pages_of_other_sites_are_rejected() {
     assert_eq!(call(&[("origin", &own), ("sec-fetch-site", "same-origin")]), 200);
     assert_eq!(call(&[("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")]), 403);
     assert_eq!(call(&[("origin", "http://localhost:3000"), ("sec-fetch-site", "same-site")]), 403);
+}
+
+#[test]
+fn tenants_are_listed_as_soon_as_they_have_profiles() {
+    let server = TestServer::start(|config| config.multitenancy_enabled = true);
+    let list = |headers: &[(&str, &str)]| {
+        let response = server.get("/athanor/tenants", headers);
+        assert_eq!((response.status, response.header("content-type")), (200, "application/json"));
+        response.text().to_owned()
+    };
+    assert_eq!(list(&[]), r#"{"tenants":[],"truncated":false}"#);
+    for tenant in ["team-b", "team-a", "team-b"] {
+        let headers = [("x-scope-orgid", tenant)];
+        assert_eq!(server.post("/ingest?name=shop.cpu", &headers, b"main;pay 70\n").status, 200);
+    }
+    let all = r#"{"tenants":["team-a","team-b"],"truncated":false}"#;
+    assert_eq!(list(&[]), all);
+    let ingester = server.node.roles().ingester.clone().unwrap();
+    let clock = athanor_chassis::Clock::system();
+    server.runtime.block_on(ingester.flush_all(&clock, RESPONSE_DEADLINE)).unwrap();
+    assert!(ingester.tenants_in_heads().is_empty());
+    assert_eq!(list(&[]), all);
+    // A proxy on this machine forwards requests of other machines.
+    let forwarded = ("x-forwarded-for", "10.0.0.9");
+    let own = list(&[forwarded, ("x-scope-orgid", "team-a")]);
+    assert_eq!(own, r#"{"tenants":["team-a"],"truncated":false}"#);
+    assert_eq!(server.get("/athanor/tenants", &[forwarded]).status, 401);
+}
+
+#[test]
+fn server_without_multitenancy_lists_one_tenant() {
+    let server = TestServer::start(|_| {});
+    let list = server.get("/athanor/tenants", &[("x-scope-orgid", "other")]);
+    assert_eq!((list.status, list.text()), (200, r#"{"tenants":["anonymous"],"truncated":false}"#));
+}
+
+#[test]
+fn perf_script_of_the_default_event_is_stored() {
+    let server = TestServer::start(|_| {});
+    let text = b"python3 30278 57011.696755:    1001001 cpu-clock: \n\
+        \tffffffff81690046 charge_pages+0x36 ([kernel.kallsyms])\n\
+        \t           d4ad7 main+0x7 (/usr/bin/python3)\n\n";
+    let pushed = server.post("/ingest?name=host&format=perf_script", &[], text);
+    assert_eq!((pushed.status, pushed.text()), (200, ""));
+    let totals = server.query_totals("anonymous");
+    let clock = totals.iter().find(|(name, _)| name.contains(":cpu_clock:nanoseconds:"));
+    assert_eq!(clock.map(|(_, total)| *total), Some(1_001_001), "{totals:?}");
+    assert_eq!(totals.len(), 2, "{totals:?}");
 }
 
 fn graph(response: &HttpResponse) -> &str {

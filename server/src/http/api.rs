@@ -4,6 +4,7 @@
 //! - `otlp`: OpenTelemetry exports over gRPC and plain HTTP.
 //! - `tables`, `samples`: results as Arrow streams.
 //! - `parca`, `debuginfo`: RPCs of Parca, and uploads of debug information.
+//! - `tenants`: list of tenants.
 //! - `diagnostics`: records of query diagnostics.
 //! - `ui`: files of the web UI, and redirects to it.
 //! - `web_page`: parts of the pages that the server renders.
@@ -16,6 +17,7 @@ pub(crate) mod otlp;
 pub(crate) mod parca;
 pub(crate) mod samples;
 pub(crate) mod tables;
+pub(crate) mod tenants;
 pub(crate) mod ui;
 pub(crate) mod web_page;
 pub(crate) mod web_policy;

@@ -22,7 +22,7 @@ use crate::http::api::web_policy::{WebPolicy, protect};
 use crate::http::{
     admin::compaction, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
     api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::samples, api::tables,
-    api::ui, api::web_page, query_caller,
+    api::tenants, api::ui, api::web_page, query_caller,
 };
 use query_caller::QueryCaller;
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
@@ -285,11 +285,12 @@ fn plain_routes(router: Router, hall: &Arc<HttpState>) -> Router {
         ("/pyroscope/ingest", legacy_api::ingest),
         (otlp::HTTP_EXPORT_PATH, otlp::profiles),
     ];
-    let reads: [(&'static str, Handler); 16] = [
+    let reads: [(&'static str, Handler); 17] = [
         ("/pyroscope/render", legacy_api::render),
         ("/pyroscope/render-diff", legacy_api::render_diff),
         ("/pyroscope/label-values", legacy_api::label_values),
         ("/athanor/export", legacy_api::export),
+        (tenants::TENANTS_PATH, tenants::tenants),
         (diagnostics::DIAGNOSTICS_PATH, diagnostics::records),
         ("/query-diagnostics/{id}", diagnostics::record),
         ("/", ui::start),

@@ -35,6 +35,7 @@ use crate::lifecycle::node_health::NodeHealth;
 use crate::lifecycle::readiness::{Readiness, ReadinessCheck};
 use crate::membership::cluster_handle::{ClusterBootstrap, ClusterHandle};
 use crate::membership::cluster_overview::ClusterOverview;
+use crate::read::tenant_directory::TenantDirectory;
 use crate::telemetry::metrics::MetricsRegistry;
 
 /// Longest wait for leadership transfers when a node stops. Groups that are not transferred by then elect a
@@ -169,6 +170,11 @@ impl NodeRoles {
     /// Returns settings that tenants store. None without the querier role.
     pub(super) fn tenant_settings(&self, limits: LimitOverrides) -> Option<TenantSettings> {
         self.querier.as_ref().map(|_| TenantSettings::new(Arc::clone(&self.catalog), limits))
+    }
+
+    /// Returns the directory of tenants that have profiles.
+    pub(super) fn tenant_directory(&self) -> TenantDirectory {
+        TenantDirectory { catalog: Arc::clone(&self.catalog), ingester: self.ingester.clone() }
     }
 
     /// Returns the memory budget of responses.

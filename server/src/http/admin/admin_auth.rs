@@ -59,6 +59,31 @@ impl AdminAuth {
         if self.is_local {
             return Ok(true);
         }
+        self.check_optional_token(headers, peer, compute).await
+    }
+
+    /// Returns whether the client may list all tenants, like [`check_tenant_access`](Self::check_tenant_access). A
+    /// proxy on this machine forwards requests of other machines, so these need the token.
+    pub async fn check_tenant_list_access(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<PeerAddress>,
+        is_forwarded: bool,
+        compute: &ComputePool,
+    ) -> Result<bool, Response<Body>> {
+        if self.is_local && !is_forwarded {
+            return Ok(true);
+        }
+        self.check_optional_token(headers, peer, compute).await
+    }
+
+    /// Returns whether the client sent the token. Returns a response instead if it sent a wrong one.
+    async fn check_optional_token(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<PeerAddress>,
+        compute: &ComputePool,
+    ) -> Result<bool, Response<Body>> {
         if self.token.is_none() || presented_token(headers).is_none() {
             return Ok(false);
         }

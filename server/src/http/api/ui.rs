@@ -9,7 +9,7 @@ use athanor_http_server::body::accepts_gzip;
 use athanor_http_server::encoding::json_error;
 use axum::body::Body;
 use axum::http::header::{ACCEPT_ENCODING, FORWARDED, HeaderName, IF_NONE_MATCH, LOCATION, VARY, VIA};
-use axum::http::{HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use crate::http::api::legacy_api::not_found;
 use crate::http::api::web_page::opens_page;
@@ -90,14 +90,18 @@ fn redirect(path: &str, request: &Request<Body>) -> Response<Body> {
     response
 }
 
+/// Returns whether a proxy that names itself sent the request.
+pub fn is_forwarded(headers: &HeaderMap) -> bool {
+    PROXY_HEADERS.iter().any(|name| headers.contains_key(name))
+}
+
 /// Turns compression off for calls of the UI over loopback, where it costs more than it saves. Scripts cannot change
 /// `Accept-Encoding`, so the UI sends a header of its own.
 pub fn skip_compression_on_loopback(request: &mut Request<Body>) {
     let peer = request.extensions().get::<PeerAddress>();
     let is_local = peer.is_some_and(|peer| peer.0.ip().to_canonical().is_loopback());
     let headers = request.headers_mut();
-    let is_forwarded = PROXY_HEADERS.iter().any(|name| headers.contains_key(name));
-    if is_local && !is_forwarded && headers.contains_key(UI_HEADER) {
+    if is_local && !is_forwarded(headers) && headers.contains_key(UI_HEADER) {
         headers.remove(ACCEPT_ENCODING);
     }
 }

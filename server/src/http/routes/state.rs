@@ -19,6 +19,7 @@ use crate::http::AdminAuth;
 use crate::http::api::web_policy::WebPolicy;
 use crate::lifecycle::readiness::Readiness;
 use crate::membership::cluster_overview::ClusterOverview;
+use crate::read::tenant_directory::TenantDirectory;
 use crate::telemetry::metrics::{MetricsRegistry, RouteMetrics};
 
 /// Services and state that the routes use.
@@ -28,6 +29,8 @@ pub struct HttpServices {
     pub distributor: Option<Distributor>,
     /// Querier, if this node has the role.
     pub querier: Option<Querier>,
+    /// Directory of the tenants that have profiles.
+    pub tenants: TenantDirectory,
     /// Settings that UI pages store, on nodes that serve queries.
     pub companion: Option<TenantSettings>,
     /// Service for manually uploaded profiles, on nodes that serve queries.
