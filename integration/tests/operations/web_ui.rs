@@ -146,6 +146,23 @@ fn server_without_multitenancy_lists_one_tenant() {
 }
 
 #[test]
+fn responses_name_the_trace_of_their_request() {
+    let server = TestServer::start(|_| {});
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let json = ("content-type", "application/json");
+    let call = |trace: &[(&str, &str)]| {
+        let headers = [&[json], trace].concat();
+        let response = server.post("/athanor.v1.ExploreService/Functions", &headers, b"{}");
+        assert_eq!(response.status, 400);
+        response.header("traceresponse").to_owned()
+    };
+    assert_eq!(call(&[("traceparent", trace)]), trace);
+    assert_eq!(call(&[]), "");
+    assert_eq!(call(&[("traceparent", "00-0-0-01")]), "");
+    assert_eq!(server.get("/nowhere", &[("traceparent", trace)]).header("traceresponse"), trace);
+}
+
+#[test]
 fn perf_script_of_the_default_event_is_stored() {
     let server = TestServer::start(|_| {});
     let text = b"python3 30278 57011.696755:    1001001 cpu-clock: \n\

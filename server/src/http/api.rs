@@ -7,6 +7,7 @@
 //! - `tenants`: list of tenants.
 //! - `diagnostics`: records of query diagnostics.
 //! - `ui`: files of the web UI, and redirects to it.
+//! - `trace_response`: trace id of a response.
 //! - `web_page`: parts of the pages that the server renders.
 //! - `web_policy`: web pages that may call the server, and the permissions of its own pages.
 
@@ -18,6 +19,7 @@ pub(crate) mod parca;
 pub(crate) mod samples;
 pub(crate) mod tables;
 pub(crate) mod tenants;
+pub(crate) mod trace_response;
 pub(crate) mod ui;
 pub(crate) mod web_page;
 pub(crate) mod web_policy;

@@ -22,7 +22,7 @@ use crate::http::api::web_policy::{WebPolicy, protect};
 use crate::http::{
     admin::compaction, admin::grpc_health, admin::members, admin::operator_pages, admin::shards,
     api::debuginfo, api::diagnostics, api::legacy_api, api::otlp, api::parca, api::samples, api::tables,
-    api::tenants, api::ui, api::web_page, query_caller,
+    api::tenants, api::trace_response, api::ui, api::web_page, query_caller,
 };
 use query_caller::QueryCaller;
 use rpc_method::{CallAuthorizer, call, sender, with_route_metrics, writer};
@@ -87,6 +87,7 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
             let responses = Arc::clone(&responses);
             async move {
                 let version = request.version();
+                let trace = trace_response::trace_response(request.headers());
                 let opens_page = web_page::opens_page(&request);
                 let budget = is_charged(request.uri().path()).then_some(&responses);
                 ui::skip_compression_on_loopback(&mut request);
@@ -98,6 +99,7 @@ fn behind_policy(router: Router, web: WebPolicy, hall: &HttpState) -> Router {
                 if opens_page {
                     response = web_page::show_error_as_page(response);
                 }
+                trace_response::set_trace_response(&mut response, trace);
                 protect(&mut response);
                 response
             }
