@@ -1,6 +1,6 @@
 // Timeline, tree, sandwich and split views of Explore.
 import { formatCost, formatRate } from "../app/theme/cost";
-import { formatExact, formatPercent, formatValue } from "../app/theme/format";
+import { formatExact, formatValue } from "../app/theme/format";
 import { callApi } from "./support/api";
 import { expect, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
@@ -186,35 +186,6 @@ test("tree expands to the values of all paths", async ({ openShop, shopSite }) =
   const cart = tree.getByRole("row", { name: "shop/cart.(*Cart).Total" }).first();
   await cart.getByRole("button", { name: "Collapse" }).click();
   await expect(tree.getByRole("row", { name: "shop/tax.Rate" })).toHaveCount(0);
-});
-
-test("sandwich equals the API", async ({ openShop, callShop, shopQuery }) => {
-  const page = await openShop({ w: "sandwich" });
-  await page
-    .getByRole("grid", { name: "Functions" })
-    .getByRole("row", { name: /json\.Marshal/ })
-    .click();
-  const request = { query: shopQuery(), function: "encoding/json.Marshal" };
-  const response = await callShop("athanor.v1.ExploreService/Sandwich", request);
-  const bar = page.locator(".sandwich-function");
-  await expect(bar).toContainText("encoding/json.Marshal");
-  const total = BigInt(response.total);
-  await expect(bar.locator("strong[title]").nth(1)).toHaveAttribute(
-    "title",
-    formatExact(total, "nanoseconds"),
-  );
-  await expect(bar).toContainText(`total ${formatValue(total, "nanoseconds")}`);
-  await expect(bar).toContainText(
-    `self ${formatValue(BigInt(response.self), "nanoseconds")} (${formatPercent(BigInt(response.self), total)}`,
-  );
-  const callers = page.locator(".sandwich-part.is-callers .flame-summary");
-  await expect(callers).toContainText(`${response.callers.nodes.length} frames`);
-  const callees = page.locator(".sandwich-part:not(.is-callers) .flame-summary");
-  await expect(callees).toContainText(`${response.callees.nodes.length} frames`);
-  await page.reload();
-  await expect(bar).toContainText("encoding/json.Marshal");
-  await page.getByRole("button", { name: "Choose another" }).click();
-  await expect(page.getByRole("grid", { name: "Functions" })).toBeVisible();
 });
 
 test("two views are linked: hover, selection, search and zoom", async ({ openShop, shopQuery, shopSite }) => {

@@ -1,14 +1,14 @@
 // Callers of a function above it, its callees below.
 
 import { useMemo } from "preact/hooks";
-import type { Tree } from "../api/types";
-import { graphFromTree, type JsonTree, type TreeOrigin } from "../graph/from_tree";
+import type { GraphRequest } from "../api/types";
 import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
+import type { SubtreeLoader } from "./flame/expansion";
 import { FlameGraph } from "./flame/flame_graph";
-import { setGraphOrigin } from "./flame/graph_origin";
+import { loadGraph } from "./flame/graph_loader";
 import { createLocalSelection } from "./flame/selection";
 import { QueryPanel } from "./query_panel";
 import { TableView } from "./table_view";
@@ -33,35 +33,39 @@ function FunctionPicker() {
   );
 }
 
-function graphOf(tree: Tree | undefined, origin: TreeOrigin, { tenant, request }: SandwichResult) {
-  const graph = graphFromTree((tree ?? {}) as JsonTree, origin);
-  setGraphOrigin(graph, { tenant, request: { query: request.query } });
-  return graph;
+/** Selections of both graphs. Their paths begin at the function, so they are not those of the link. */
+function createSelections() {
+  return { callers: createLocalSelection(), callees: createLocalSelection() };
 }
 
 function SandwichBody({ result }: { readonly result: SandwichResult }) {
-  const { response, request } = result;
+  const { response, requests, callers, callees } = result;
+  const name = requests.sandwich.function ?? "";
   const total = BigInt(response.total ?? 0);
   const self = BigInt(response.self ?? 0);
   const queryTotal = BigInt(response.queryTotal ?? 0);
   const unit = response.unit ?? "";
-  const graphs = useMemo(() => {
-    const origin = { queryTotal, unit, resolution: response.resolution ?? "" };
-    return {
-      callers: { graph: graphOf(response.callers, origin, result), selection: createLocalSelection() },
-      callees: { graph: graphOf(response.callees, origin, result), selection: createLocalSelection() },
-    };
-  }, [response]);
+  const selections = useMemo(createSelections, [name]);
+  const loadSubtree =
+    (request: GraphRequest): SubtreeLoader =>
+    (path, skip, signal) =>
+      loadGraph({ tenant: result.tenant, request: { ...request, path, skip } }, signal);
   const isAverage = BigInt(response.averagedProfiles ?? 0) > 0n;
   return (
     <div class="sandwich">
       <div class="sandwich-part is-callers">
         <h3 class="sandwich-title">Callers</h3>
-        <FlameGraph {...graphs.callers} direction="flame" loadSubtree={null} label="Callers" />
+        <FlameGraph
+          graph={callers}
+          selection={selections.callers}
+          direction="flame"
+          loadSubtree={loadSubtree(requests.callers)}
+          label="Callers"
+        />
       </div>
       <div class="sandwich-function">
-        <strong class="function-name" title={showName(request.function ?? "")}>
-          {showName(request.function ?? "")}
+        <strong class="function-name" title={showName(name)}>
+          {showName(name)}
         </strong>
         <span>
           total <strong title={formatExact(total, unit)}>{formatValue(total, unit)}</strong>
@@ -78,7 +82,13 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
       </div>
       <div class="sandwich-part">
         <h3 class="sandwich-title">Callees</h3>
-        <FlameGraph {...graphs.callees} direction="icicle" loadSubtree={null} label="Callees" />
+        <FlameGraph
+          graph={callees}
+          selection={selections.callees}
+          direction="icicle"
+          loadSubtree={loadSubtree(requests.callees)}
+          label="Callees"
+        />
       </div>
     </div>
   );

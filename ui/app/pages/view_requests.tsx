@@ -14,7 +14,7 @@ import {
 } from "../components/request_commands";
 import { type PanelRequest, RequestPopover } from "../components/request_popover";
 import { Menu } from "../components/shell/menu";
-import { sandwichRequest } from "../components/view_queries";
+import { sandwichRequests } from "../components/view_queries";
 import { notify } from "../url/notices";
 import { graphRequestOf, queryOf } from "../url/query_of";
 import { view } from "../url/store";
@@ -25,19 +25,28 @@ const COMMAND_ROWS = 100;
 /** Nodes of the graph that the command draws. */
 const COMMAND_NODES = 65_536;
 
-function panelRequest(name: ViewName, state: ViewState): PanelRequest | undefined {
+const FUNCTIONS_METHOD = "athanor.v1.ExploreService/Functions";
+const SANDWICH_METHOD = "athanor.v1.ExploreService/Sandwich";
+const GRAPH_METHOD = "athanor.v1.ExploreService/Graph";
+
+function panelRequests(name: ViewName, state: ViewState): readonly PanelRequest[] {
   switch (name) {
     case "table": {
       const request = functionsRequest(state);
-      return request && { title: "Functions", method: "athanor.v1.ExploreService/Functions", request };
+      return request === undefined ? [] : [{ title: "Functions", method: FUNCTIONS_METHOD, request }];
     }
     case "sandwich": {
-      const request = sandwichRequest(state);
-      return request && { title: "Sandwich", method: "athanor.v1.ExploreService/Sandwich", request };
+      const requests = sandwichRequests(state);
+      if (requests === undefined) return [];
+      return [
+        { title: "Sandwich", method: SANDWICH_METHOD, request: requests.sandwich },
+        { title: "Graph of callers", method: GRAPH_METHOD, request: requests.callers },
+        { title: "Graph of callees", method: GRAPH_METHOD, request: requests.callees },
+      ];
     }
     default: {
       const request = graphRequestOf(state);
-      return request && { title: "Graph", method: "athanor.v1.ExploreService/Graph", request };
+      return request === undefined ? [] : [{ title: "Graph", method: GRAPH_METHOD, request }];
     }
   }
 }
@@ -61,13 +70,13 @@ function tableCommand(
 export function ViewRequests({ name }: { readonly name: ViewName }) {
   const state = view.value;
   const query = queryOf(state);
-  const request = panelRequest(name, state);
-  if (query === undefined || request === undefined) return null;
+  const requests = panelRequests(name, state);
+  if (query === undefined || requests.length === 0) return null;
   const selection = { query, transforms: state.transforms };
   const isShaped = state.inverted || state.frames !== "function";
   return (
     <RequestPopover
-      requests={[request]}
+      requests={requests}
       command={(server) => {
         if (name === "table") return tableCommand(state, topCommand(selection, COMMAND_ROWS, server));
         if (name === "sandwich") return sandwichCommand(selection, state.sandwichFunction, server);

@@ -1,0 +1,194 @@
+// Sandwich: callers and callees of a function, from all of its places.
+import type { Page } from "@playwright/test";
+import { formatExact, formatPercent, formatValue } from "../app/theme/format";
+import { type JsonMessage, pushFile } from "./support/api";
+import { expect, test } from "./support/fixtures";
+import { type FlameNode, FlamePanel, type FlameTree, fetchFlame, flamePanel, nodeAt } from "./support/flame";
+import { CPU_TYPE, functionsOf } from "./support/shop";
+
+const SANDWICH = "athanor.v1.ExploreService/Sandwich";
+const MARSHAL = "encoding/json.Marshal";
+const MAX_NODES = "20000";
+
+function halfOf(page: Page, half: "callers" | "callees"): FlamePanel {
+  const part = half === "callers" ? ".is-callers" : ":not(.is-callers)";
+  return new FlamePanel(page, page.locator(`.sandwich-part${part}`));
+}
+
+/** Fetches the graphs of both halves, each with the function as its first level. */
+async function fetchHalves(serverUrl: string, query: Record<string, unknown>, name: string) {
+  const withTransform = (transform: unknown) => ({ ...query, transforms: [transform] });
+  const below = await fetchFlame(serverUrl, {
+    ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true, maxNodes: MAX_NODES },
+  });
+  const nodes = below.nodes.map((node) => ({ ...node, path: [name, ...node.path], depth: node.depth + 1 }));
+  const root = { ...(below.nodes[0] as FlameNode), path: [], depth: 0, self: 0n, truncated: 0n };
+  const callers: FlameTree = { ...below, nodes: [root, ...nodes] };
+  const callees = await fetchFlame(serverUrl, {
+    query: withTransform({ showFrom: { name } }),
+    maxNodes: MAX_NODES,
+  });
+  return { callers, callees };
+}
+
+/** Returns the total of each path in a tree of the response. */
+function totalsOfTree({ names, nodes }: JsonMessage): Map<string, bigint> {
+  const paths: string[][] = [];
+  const totals = new Map<string, bigint>();
+  for (const [index, node] of nodes.entries()) {
+    const path = index === 0 ? [] : [...(paths[node.parent ?? 0] as string[]), names[node.name ?? 0]];
+    paths.push(path);
+    totals.set(path.join("\n"), BigInt(node.total ?? 0));
+  }
+  return totals;
+}
+
+for (const name of [MARSHAL, "shop/tree.walk"]) {
+  test(`numbers of ${name} equal the API and the plain list of stacks`, async ({
+    openShop,
+    callShop,
+    shopQuery,
+    shopSite,
+  }) => {
+    const page = await openShop({ w: "sandwich" });
+    await page.getByRole("grid", { name: "Functions" }).getByRole("row", { name }).click();
+    const response = await callShop(SANDWICH, { query: shopQuery(), function: name });
+    const total = BigInt(response.total);
+    const self = BigInt(response.self);
+    expect(functionsOf(shopSite.shop.checkout).get(name)).toEqual({ self, total });
+    const bar = page.locator(".sandwich-function");
+    await expect(bar).toContainText(name);
+    await expect(bar.locator("strong[title]").nth(1)).toHaveAttribute(
+      "title",
+      formatExact(total, "nanoseconds"),
+    );
+    await expect(bar).toContainText(
+      `total ${formatValue(total, "nanoseconds")} (${formatPercent(total, BigInt(response.queryTotal))})`,
+    );
+    await expect(bar).toContainText(
+      `self ${formatValue(self, "nanoseconds")} (${formatPercent(self, total)} of its total)`,
+    );
+    const halves = await fetchHalves(shopSite.api, shopQuery(), name);
+    for (const half of ["callers", "callees"] as const) {
+      const panel = halfOf(page, half);
+      const tree = halves[half];
+      const expected = totalsOfTree(response[half]);
+      await expect(panel.summary).toContainText(`${expected.size} frames`);
+      expect(tree.nodes.map(({ path, total }) => [path.join("\n"), total]).sort()).toEqual(
+        [...expected].sort(),
+      );
+      for (const node of tree.nodes.slice(1, 6)) {
+        await expect(async () => {
+          await panel.hover(tree, node);
+          await expect(panel.tooltip).toContainText(node.name, { timeout: 500 });
+        }).toPass();
+        const facts = await panel.facts();
+        expect(facts["Total"]).toContain(formatValue(node.total, "nanoseconds"));
+        expect(Object.values(facts)).toContain(formatPercent(node.total, BigInt(response.queryTotal)));
+      }
+      await page.mouse.move(0, 0);
+    }
+    await page.reload();
+    await expect(bar).toContainText(name);
+    await page.getByRole("button", { name: "Choose another" }).click();
+    await expect(page.getByRole("grid", { name: "Functions" })).toBeVisible();
+  });
+}
+
+test("hidden callers and callees open where they are", async ({ page, shopSite, openShop }) => {
+  test.setTimeout(60_000);
+  const { start, end } = shopSite.shop;
+  // Each half has more frames than it shows. The last groups are the lightest.
+  const groups = 60;
+  const members = 500;
+  for (let first = 0; first < groups; first += 30) {
+    const lines: string[] = [];
+    for (let group = first; group < first + 30; group++) {
+      for (let member = 0; member < members; member++)
+        lines.push(`in${member};from${group};target;to${group};out${member} ${groups - group}`);
+    }
+    const fromMs = end - 120_000 - first * 1_000;
+    const push = { name: "crowd.cpu", fromMs, extra: { sampleRate: "1000000000" } };
+    await pushFile(shopSite.api, `${lines.join("\n")}\n`, push);
+  }
+  const selector = '{service_name="crowd"}';
+  const query = { profileType: CPU_TYPE, selector, start: String(start), end: String(end) };
+  const halves = await fetchHalves(shopSite.api, query, "target");
+  await openShop({ q: selector, w: "sandwich", fn: "target" });
+  for (const [half, prefix] of [
+    ["callers", "from"],
+    ["callees", "to"],
+  ] as const) {
+    const panel = halfOf(page, half);
+    const tree = halves[half];
+    const all = 2 + groups + groups * members;
+    await expect(panel.summary).toContainText(`${formatExact(BigInt(tree.nodes.length), "")} of`);
+    await expect(panel.summary).toContainText(formatExact(BigInt(all), ""));
+    const hidden = tree.nodes.find(({ total, truncated }) => truncated > 0n && truncated === total);
+    if (hidden === undefined) throw new Error(`no frame of ${half} is truncated`);
+    expect(hidden.name.startsWith(prefix)).toBe(true);
+    const box = { ...hidden, depth: hidden.depth + 1 };
+    await expect(async () => {
+      await panel.hover(tree, box);
+      await expect(panel.tooltip).toContainText(/hidden/i, { timeout: 500 });
+    }).toPass();
+    await panel.click(tree, box);
+    await expect(panel.summary).toContainText(`${formatExact(BigInt(tree.nodes.length + members), "")} of`);
+    // The view has not moved: the frame is where it was.
+    await expect(async () => {
+      await panel.hover(tree, hidden);
+      await expect(panel.tooltip).toContainText(hidden.name, { timeout: 500 });
+    }).toPass();
+    const facts = await panel.facts();
+    expect(facts["Hidden below"]).toBeUndefined();
+    expect(facts["Total"]).toContain(formatValue(hidden.total, "nanoseconds"));
+    await page.mouse.move(0, 0);
+  }
+});
+
+/** Returns the color that the canvas of a graph has at a node. */
+async function colorAt(panel: FlamePanel, tree: FlameTree, node: FlameNode): Promise<string> {
+  const { x, y } = await panel.pointOf(tree, node);
+  return panel.panel
+    .locator(".flame-canvases canvas")
+    .first()
+    .evaluate(
+      (canvas: HTMLCanvasElement, point) => {
+        const bounds = canvas.getBoundingClientRect();
+        const scale = canvas.width / bounds.width;
+        const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+        const at = [(point.x - bounds.left) * scale, (point.y - bounds.top) * scale] as const;
+        return [...context.getImageData(Math.round(at[0]), Math.round(at[1]), 1, 1).data].join(" ");
+      },
+      // Above the text of the frame.
+      { x, y: y - 8 },
+    );
+}
+
+test("frames have the colors of their packages, as in the graph", async ({
+  openShop,
+  page,
+  shopSite,
+  shopQuery,
+}) => {
+  const name = "shop/cart.(*Cart).Total";
+  await openShop({ w: "sandwich,icicle", fn: name });
+  const graph = flamePanel(page, "icicle");
+  await graph.ready();
+  const whole = await fetchFlame(shopSite.api, { query: shopQuery() });
+  const { callers, callees } = await fetchHalves(shopSite.api, shopQuery(), name);
+  const colorOf = (panel: FlamePanel, tree: FlameTree, ...path: string[]) =>
+    colorAt(panel, tree, nodeAt(tree, path));
+  const serve = ["main.main", "net/http.(*Server).Serve"];
+  const colors = {
+    total: await colorOf(halfOf(page, "callees"), callees, name),
+    marshal: await colorOf(halfOf(page, "callees"), callees, name, MARSHAL),
+    serve: await colorOf(halfOf(page, "callers"), callers, name, "net/http.(*Server).Serve"),
+  };
+  expect(new Set(Object.values(colors)).size, JSON.stringify(colors)).toBe(3);
+  expect(colors).toEqual({
+    total: await colorOf(graph, whole, ...serve, name),
+    marshal: await colorOf(graph, whole, ...serve, name, MARSHAL),
+    serve: await colorOf(graph, whole, ...serve),
+  });
+});
