@@ -10,7 +10,7 @@ import { type LabelCache, prepareLabelContext } from "./labels";
 import { createPatterns, type PatternSet } from "./patterns";
 import { beginDrawing, type SurfaceSize } from "./surface";
 
-const LABEL_PADDING = 4;
+const LABEL_PADDING = 3;
 /** Narrower boxes have no label. */
 const MIN_LABEL_WIDTH = 26;
 /** Narrower boxes have neither a gap nor a pattern. */

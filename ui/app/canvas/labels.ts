@@ -10,7 +10,7 @@ const MAX_CACHED_LABELS = 50_000;
 const MAX_CACHED_WIDTHS = 50_000;
 const ASCII_COUNT = 128;
 /** Widths of boxes per cached label of a name. Boxes of nearly one width share a label. */
-const WIDTH_STEP_PIXELS = 4;
+const WIDTH_STEP_PIXELS = 2;
 const MAX_WIDTH_STEPS = 4096;
 
 /** Sets font and alignment. Without kerning and ligatures, a text is as wide as its characters. */

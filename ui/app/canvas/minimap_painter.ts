@@ -5,6 +5,7 @@ import type { Graph } from "../graph/graph";
 import { BoxKind, BoxList, type LayoutColumns, layOutBoxes } from "../graph/layout";
 import { cssColor } from "../graph/oklch";
 import type { FlameScene } from "./flame_painter";
+import type { DepthRange } from "./geometry";
 import { beginDrawing, type SurfaceSize } from "./surface";
 import type { ZoomRange } from "./zoom_range";
 
@@ -21,6 +22,10 @@ export interface MinimapScene {
 
 const MAX_ROW_HEIGHT = 4;
 
+function minimapRowHeight(size: SurfaceSize, maxDepth: number): number {
+  return Math.min(MAX_ROW_HEIGHT, size.height / (maxDepth + 1));
+}
+
 /** Draws the whole graph. Only a new graph, color or size needs it. */
 export function paintMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
   const context = beginDrawing(canvas, scene.size);
@@ -29,7 +34,7 @@ export function paintMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): vo
   const whole = graph.total[0] as number;
   if (!(whole > 0)) return;
   const maxDepth = columns.deepest[0] as number;
-  const rowHeight = Math.min(MAX_ROW_HEIGHT, size.height / (maxDepth + 1));
+  const rowHeight = minimapRowHeight(size, maxDepth);
   const boxes = new BoxList();
   layOutBoxes(
     graph,
@@ -63,27 +68,61 @@ function styleOf(scene: MinimapScene, boxes: BoxList, box: number): number {
     : (slots[name] as number);
 }
 
-/** Narrowest mark of the visible part. */
-const MIN_WINDOW_PIXELS = 3;
+/** Smallest edge of the mark of the visible part. */
+const MIN_WINDOW_PIXELS = 4;
+const WINDOW_LINE_PIXELS = 2;
+const VEIL_OPACITY = 0.7;
 
-/** Draws a frame around the visible part, and a veil over the rest. */
+/** Part of a graph that its view shows. */
+export interface MinimapWindow {
+  readonly range: ZoomRange;
+  readonly rows: DepthRange;
+}
+
+/** What the mark of the visible part needs to know about the minimap. */
+export interface WindowScene extends Pick<MinimapScene, "size" | "colors" | "rootAtBottom"> {
+  readonly maxDepth: number;
+}
+
+/** Draws a frame around the visible part, and a veil over the rest. Nothing if all is visible. */
 export function paintMinimapWindow(
   canvas: HTMLCanvasElement,
-  scene: Pick<MinimapScene, "size" | "colors">,
-  range: ZoomRange,
+  scene: WindowScene,
+  { range, rows }: MinimapWindow,
 ): void {
   const context = beginDrawing(canvas, scene.size);
   if (context === null) return;
   const { width, height } = scene.size;
-  if (range.from <= 0 && range.to >= 1) return;
-  const center = ((range.from + range.to) / 2) * width;
-  const extent = Math.max(MIN_WINDOW_PIXELS, (range.to - range.from) * width);
-  const left = Math.max(0, center - extent / 2);
-  const right = Math.min(width, center + extent / 2);
-  context.fillStyle = cssColor(scene.colors.background, 0.65);
-  context.fillRect(0, 0, left, height);
-  context.fillRect(right, 0, width - right, height);
+  const isWhole = range.from <= 0 && range.to >= 1;
+  if (isWhole && rows.first <= 0 && rows.last >= scene.maxDepth) return;
+  const across = windowEdges(range.from * width, range.to * width, width);
+  const along = windowEdges(...rowEdges(scene, rows), height);
+  context.fillStyle = cssColor(scene.colors.background, VEIL_OPACITY);
+  context.fillRect(0, 0, width, height);
+  context.clearRect(across.low, along.low, across.high - across.low, along.high - along.low);
   context.strokeStyle = cssColor(scene.colors.focusRing);
-  context.lineWidth = 1.5;
-  context.strokeRect(left + 0.75, 0.75, Math.max(1, right - left - 1.5), height - 1.5);
+  context.lineWidth = WINDOW_LINE_PIXELS;
+  const inset = WINDOW_LINE_PIXELS / 2;
+  context.strokeRect(
+    across.low + inset,
+    along.low + inset,
+    across.high - across.low - WINDOW_LINE_PIXELS,
+    along.high - along.low - WINDOW_LINE_PIXELS,
+  );
+}
+
+/** Returns the top and the bottom of rows. Rows at the ends of the graph reach to the edge. */
+function rowEdges(scene: WindowScene, { first, last }: DepthRange): [number, number] {
+  const { size, maxDepth, rootAtBottom } = scene;
+  const rowHeight = minimapRowHeight(size, maxDepth);
+  const near = first <= 0 ? 0 : first * rowHeight;
+  const far = last >= maxDepth ? size.height : (last + 1) * rowHeight;
+  return rootAtBottom ? [size.height - far, size.height - near] : [near, far];
+}
+
+/** Widens a span that is too narrow to see, within 0 and `limit`. */
+function windowEdges(from: number, to: number, limit: number): { low: number; high: number } {
+  const extent = Math.min(limit, Math.max(MIN_WINDOW_PIXELS, to - from));
+  const low = Math.min(limit - extent, Math.max(0, (from + to - extent) / 2));
+  return { low, high: low + extent };
 }

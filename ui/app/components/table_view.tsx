@@ -126,7 +126,7 @@ function valueColumn(
   return {
     key,
     title,
-    width: "84px",
+    width: "var(--width-value)",
     isNumber: true,
     canSort: true,
     hint,
@@ -150,7 +150,7 @@ function shareColumn(
     const value = shareOf(row, index);
     return value === undefined ? "…" : formatPercent(value, total);
   };
-  return { key, title, width: "72px", isNumber: true, hint, cell: text, text };
+  return { key, title, width: "var(--width-share)", isNumber: true, hint, cell: text, text };
 }
 
 /** Returns the columns of pprof, and where the function is. */
@@ -168,7 +168,7 @@ function functionColumns(table: FunctionTable): TableColumn<TableFunction>[] {
     ),
     valueColumn("total", "cum", "In the function and all that it called; a stack counts once", table),
     shareColumn("cum-share", "cum %", "cum, as a part of all", (row) => row.total, total),
-    textColumn("name", "Function", "minmax(300px, 4fr)"),
+    textColumn("name", "Function", "minmax(var(--width-name), 4fr)"),
     textColumn("file", "File", "minmax(120px, 2fr)"),
     textColumn("binary", "Binary", "minmax(90px, 1fr)"),
   ];
@@ -186,6 +186,7 @@ function textColumn(
     width,
     canSort: true,
     isFixed: isName,
+    keepsEnd: true,
     cell: (row) => {
       const text = isName || row[key] !== "" ? showName(row[key]) : "";
       return (

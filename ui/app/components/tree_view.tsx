@@ -160,7 +160,7 @@ function treeColumns(tree: TreeState): TableColumn<TreeRow>[] {
   const value = (column: "total" | "self"): TableColumn<TreeRow> => ({
     key: column,
     title: column,
-    width: "88px",
+    width: "var(--width-value)",
     isNumber: true,
     cell: (row) =>
       row.isHiddenRest && column === "self" ? (
@@ -178,7 +178,7 @@ function treeColumns(tree: TreeState): TableColumn<TreeRow>[] {
   const share = (column: "total" | "self"): TableColumn<TreeRow> => ({
     key: `${column}-share`,
     title: `${column} %`,
-    width: "72px",
+    width: "var(--width-share)",
     isNumber: true,
     cell: (row) =>
       row.isHiddenRest && column === "self" ? "" : formatPercent(columnValue(row, column), whole),
@@ -196,7 +196,7 @@ function nameColumn(tree: TreeState): TableColumn<TreeRow> {
   return {
     key: "name",
     title: "Function",
-    width: "minmax(260px, 1fr)",
+    width: "minmax(var(--width-tree-name), 1fr)",
     isFixed: true,
     cell: (row) => (
       <span class="tree-name" style={{ paddingLeft: `${(row.level - 1) * 14}px` }}>
@@ -217,7 +217,7 @@ function nameColumn(tree: TreeState): TableColumn<TreeRow> {
           <span class="tree-twisty" />
         )}
         <span class="function-name" title={nameOf(row)}>
-          {nameOf(row)}
+          <bdi>{nameOf(row)}</bdi>
         </span>
         {row.isHiddenRest ? <span class="tree-rest">{tree.isLoading ? "loading…" : "load"}</span> : null}
       </span>

@@ -30,6 +30,8 @@ export interface TableColumn<Row> {
   /** Track of the CSS grid, such as `90px` or `minmax(160px, 1fr)`. */
   readonly width: string;
   readonly isNumber?: boolean;
+  /** Shortens texts of a narrow column at their beginning. */
+  readonly keepsEnd?: boolean;
   /** Explains the column; shown when the pointer rests on its title. */
   readonly hint?: string;
   readonly canSort?: boolean;
@@ -298,16 +300,17 @@ function TableRow<Row>(props: RowProps<Row>) {
       }}
     >
       {columns.map((column) => (
-        <div
-          key={column.key}
-          role="gridcell"
-          class={column.isNumber === true ? "table-cell table-number" : "table-cell"}
-        >
+        <div key={column.key} role="gridcell" class={cellClass(column)}>
           {row === undefined ? <span class="table-pending">…</span> : column.cell(row, index)}
         </div>
       ))}
     </div>
   );
+}
+
+function cellClass<Row>({ isNumber, keepsEnd }: TableColumn<Row>): string {
+  if (isNumber === true) return "table-cell table-number";
+  return keepsEnd === true ? "table-cell keeps-end" : "table-cell";
 }
 
 function CopyButton<Row>({ columns, rowCount, rowAt, rowsToCopy }: VirtualTableProps<Row>) {

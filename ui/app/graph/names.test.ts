@@ -42,7 +42,6 @@ describe("labelForms", () => {
   it("go_names_lose_directories_then_packages", () => {
     expect(labelForms("github.com/acme/shop/cart.(*Cart).Add")).toEqual([
       "github.com/acme/shop/cart.(*Cart).Add",
-      "com/acme/shop/cart.(*Cart).Add",
       "acme/shop/cart.(*Cart).Add",
       "shop/cart.(*Cart).Add",
       "cart.(*Cart).Add",
@@ -90,6 +89,22 @@ describe("fitLabel", () => {
     expect(fitLabel(forms, 5, measure)).toBe("Add");
     expect(fitLabel(forms, 1, measure)).toBe("");
     expect(fitLabel(labelForms("checkout"), 6, measure)).toBe("…ckout");
+  });
+
+  it.each([
+    ["ip_queue_xmit", 8, "…ue_xmit"],
+    ["ip_queue_xmit", 7, "…xmit"],
+    ["ip_queue_xmit", 12, "…queue_xmit"],
+    ["literalStore", 9, "…Store"],
+    ["entry_SYSCALL_64", 8, "…CALL_64"],
+    ["reflectValue", 4, ""],
+    ["Write", 4, ""],
+    ["Write", 5, "Write"],
+    ["Get", 3, "Get"],
+    ["abcdefgh", 6, "…defgh"],
+    ["abcdefgh", 5, ""],
+  ])("%s_in_%i_characters_is_cut_to_%j", (name, width, expected) => {
+    expect(fitLabel(labelForms(name), width, measure)).toBe(expected);
   });
 
   it("label_of_random_names_fits_and_ends_as_the_name", () => {

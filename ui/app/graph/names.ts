@@ -5,8 +5,11 @@ export type TextMeasure = (text: string) => number;
 
 /** Longest part of a name that labels consider, counted from its end. No box shows more. */
 const MAX_LABEL_CHARACTERS = 2048;
-/** Labels shorter than this say nothing, so the box stays empty. */
-const MIN_CUT_CHARACTERS = 3;
+/** Shorter ends of a name say nothing, so the box stays empty. Ends that are whole words may be shorter. */
+const MIN_CUT_CHARACTERS = 5;
+const MIN_WORD_CHARACTERS = 4;
+/** Least part of the characters that fit which a cut at the beginning of a word keeps. */
+const MIN_WORD_SHARE = 0.6;
 /** Marks above one letter; more of them would leave the row. */
 const MAX_COMBINING_MARKS = 2;
 
@@ -179,16 +182,18 @@ function functionForms(shown: string): string[] {
   return forms;
 }
 
-/** Lists the indexes after each `/`, `.` or `::` outside of brackets. */
+/** Lists the indexes after each `/`, `.` or `::` outside of brackets. The dots of `github.com/` separate no parts. */
 function partStarts(name: string): number[] {
   const starts: number[] = [];
+  const firstSlash = name.indexOf("/");
   let level = 0;
   for (let index = 0; index < name.length - 1; index++) {
     const character = name[index] as string;
     if (OPENING.includes(character)) level++;
     else if (CLOSING.includes(character)) level = Math.max(0, level - 1);
     else if (level > 0) continue;
-    else if (character === "/" || (character === "." && name[index + 1] !== ".")) starts.push(index + 1);
+    else if (character === "/") starts.push(index + 1);
+    else if (character === "." && name[index + 1] !== "." && index > firstSlash) starts.push(index + 1);
     else if (character === ":" && name[index + 1] === ":") starts.push(++index + 1);
   }
   return starts.filter((start) => start < name.length);
@@ -206,7 +211,7 @@ export function fitLabel(forms: readonly string[], width: number, measure: TextM
   return forms[low] ?? cutStart(forms[forms.length - 1] ?? "", width, measure);
 }
 
-/** Cuts characters from the beginning of a text until it fits behind an ellipsis. */
+/** Cuts characters from the beginning of a text until it fits behind an ellipsis, if possible at a word. */
 function cutStart(text: string, width: number, measure: TextMeasure): string {
   const characters = Array.from(text);
   let low = 1;
@@ -216,5 +221,22 @@ function cutStart(text: string, width: number, measure: TextMeasure): string {
     if (measure(`…${characters.slice(middle).join("")}`) <= width) high = middle;
     else low = middle + 1;
   }
+  const start = wordStart(characters, low);
+  if (start !== undefined) return `…${characters.slice(start).join("")}`;
   return characters.length - low < MIN_CUT_CHARACTERS ? "" : `…${characters.slice(low).join("")}`;
+}
+
+/** Returns the index of the first word from `index` on, or undefined if that word would leave too little. */
+function wordStart(characters: readonly string[], index: number): number | undefined {
+  const least = Math.max(MIN_WORD_CHARACTERS, Math.ceil((characters.length - index) * MIN_WORD_SHARE));
+  for (let start = index; characters.length - start >= least; start++) {
+    if (beginsWord(characters[start - 1] as string, characters[start] as string)) return start;
+  }
+  return undefined;
+}
+
+/** Returns whether a word begins between two characters: `queue_xmit`, `reflectValue`, `entry64`. */
+function beginsWord(before: string, first: string): boolean {
+  if (!/[\p{L}\p{N}]/u.test(first)) return false;
+  return !/[\p{L}\p{N}]/u.test(before) || (/\p{Ll}/u.test(before) && /[\p{Lu}\p{N}]/u.test(first));
 }

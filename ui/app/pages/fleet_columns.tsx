@@ -25,7 +25,7 @@ function nameColumn(data: FleetData, isByService: boolean): TableColumn<FleetRow
   return {
     key: "name",
     title: isByService ? "Service" : data.label,
-    width: "minmax(120px, 1fr)",
+    width: "minmax(120px, 0.6fr)",
     canSort: true,
     isFixed: true,
     cell: (row) => (

@@ -1,7 +1,7 @@
 // Handlers of a mounted flame graph: what pointer, keyboard and path bar do with it.
 
 import type { Signal } from "@preact/signals";
-import type { GraphDirection } from "../../canvas/geometry";
+import type { DepthRange, GraphDirection } from "../../canvas/geometry";
 import type { ZoomRange } from "../../canvas/zoom_range";
 import type { Graph } from "../../graph/graph";
 import { BoxKind } from "../../graph/layout";
@@ -38,19 +38,28 @@ export interface FlameContext {
   openMenuAt(node: number, x: number, y: number): void;
 }
 
+/** Part of a graph that is visible: the range across, and the rows. */
+export interface VisiblePart {
+  readonly range: Signal<ZoomRange>;
+  readonly rows: Signal<DepthRange>;
+}
+
 /** Creates the view of a graph and follows size and pointer. Returns a function that ends it. */
 export function mountView(
   elements: FlameElements,
   viewRef: { current: FlameView | undefined },
   contextRef: { current: FlameContext | undefined },
-  range: Signal<ZoomRange>,
+  visible: VisiblePart,
 ): () => void {
   const flameView = new FlameView(elements);
   viewRef.current = flameView;
   flameView.onRangeChange = (changed) => {
-    range.value = changed;
+    visible.range.value = changed;
     // Another frame may be under the pointer now; its next movement tells.
     clearHover(contextRef.current);
+  };
+  flameView.onRowsChange = (rows) => {
+    visible.rows.value = rows;
   };
   const { scroller } = elements;
   const resize = () => flameView.setSize(scroller.clientWidth, scroller.clientHeight);

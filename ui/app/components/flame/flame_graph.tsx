@@ -2,8 +2,8 @@
 
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import type { GraphDirection } from "../../canvas/geometry";
-import { isSameRange, WHOLE_RANGE, type ZoomRange } from "../../canvas/zoom_range";
+import type { DepthRange, GraphDirection } from "../../canvas/geometry";
+import { WHOLE_RANGE, type ZoomRange } from "../../canvas/zoom_range";
 import type { Graph } from "../../graph/graph";
 import { findPath, pathOfNode } from "../../graph/path";
 import { displayedValue } from "../../graph/values";
@@ -43,22 +43,21 @@ export interface FlameGraphProps {
 
 export function FlameGraph(props: FlameGraphProps) {
   const flame = useFlame(props);
-  const { graph, zoomedNode, expansion, range, contextRef, viewRef, matches } = flame;
+  const { graph, zoomedNode, expansion, range, rows, contextRef, viewRef, matches } = flame;
   const { colorBy, frames } = view.value;
-  const isFreeZoom =
-    viewRef.current !== undefined && !isSameRange(range.value, viewRef.current.rangeOf(zoomedNode));
   return (
     <div class="flame">
       <PathBar
         path={pathOfNode(graph, zoomedNode)}
-        isFreeZoom={isFreeZoom}
+        range={range}
+        zoomedRange={() => viewRef.current?.rangeOf(zoomedNode)}
         isLoading={expansion.loadingCount.value > 0}
         summary={summaryOf(graph)}
         onZoom={(path) => zoomToPath(contextRef.current, path)}
         onReset={() => zoomToPath(contextRef.current, [])}
       />
       <Minimap
-        {...{ graph, matches, range }}
+        {...{ graph, matches, range, rows }}
         direction={props.direction}
         isDark={isDark.value}
         scheme={colorBy}
@@ -132,6 +131,7 @@ function useFlame(props: FlameGraphProps) {
   const contextRef = useRef<FlameContext | undefined>(undefined);
   const zoomHistory = useRef<(readonly string[])[]>([]).current;
   const range = useSignal<ZoomRange>(WHOLE_RANGE);
+  const rows = useSignal<DepthRange>({ first: 0, last: 0 });
   const hover = useSignal<HoverTarget | undefined>(undefined);
   const announcement = useSignal("");
   const expansion = expansionOf(props.graph);
@@ -151,7 +151,7 @@ function useFlame(props: FlameGraphProps) {
       base: base.current,
       marks: marks.current,
     };
-    return mountView(elements as FlameElements, viewRef, contextRef, range);
+    return mountView(elements as FlameElements, viewRef, contextRef, { range, rows });
   }, []);
   useLayoutEffect(() => {
     const flameView = viewRef.current as FlameView;
@@ -170,7 +170,7 @@ function useFlame(props: FlameGraphProps) {
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
   useMarks(viewRef, graph, selectedNode, selectedPath);
   return {
-    ...{ graph, expansion, zoomedNode, matches, range, hover, announcement },
+    ...{ graph, expansion, zoomedNode, matches, range, rows, hover, announcement },
     ...{ scroller, spacer, base, marks, viewRef, contextRef },
   };
 }

@@ -3,6 +3,7 @@
 import { FlamePainter, type FlameScene, paintMarks } from "../../canvas/flame_painter";
 import {
   contentHeightOf,
+  type DepthRange,
   depthAt,
   type GraphDirection,
   isRowVisible,
@@ -61,6 +62,7 @@ interface Animation {
 export class FlameView {
   range: ZoomRange = WHOLE_RANGE;
   onRangeChange: (range: ZoomRange) => void = () => {};
+  onRowsChange: (rows: DepthRange) => void = () => {};
   private readonly elements: FlameElements;
   private readonly painter = new FlamePainter();
   private readonly boxes = new BoxList();
@@ -74,6 +76,7 @@ export class FlameView {
   };
   private viewSize = { width: 0, height: 0 };
   private scrollTop = 0;
+  private rows: DepthRange = { first: 0, last: 0 };
   private scene: FlameScene | undefined;
   private markState = { hoveredBox: -1, hoveredName: -1, selectedNode: -1, hasFocus: false };
   private animation: Animation | undefined;
@@ -297,6 +300,7 @@ export class FlameView {
     this.needsBoxes = false;
     const geometry = this.geometry();
     const depths = visibleDepths(geometry);
+    this.reportRows(depths);
     const whole = Math.max(0, graph.total[0] as number);
     if (whole > 0) {
       const span = { from: this.range.from * whole, to: this.range.to * whole, widthPixels: viewSize.width };
@@ -316,6 +320,12 @@ export class FlameView {
     };
     this.painter.paint(this.elements.base, this.scene, this.labelCache());
     this.paintMarks();
+  }
+
+  private reportRows(rows: DepthRange): void {
+    if (rows.first === this.rows.first && rows.last === this.rows.last) return;
+    this.rows = rows;
+    this.onRowsChange(rows);
   }
 
   private labelCache(): LabelCache {

@@ -2,7 +2,7 @@
 
 import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { GraphDirection } from "../../canvas/geometry";
+import type { DepthRange, GraphDirection } from "../../canvas/geometry";
 import { type MinimapScene, paintMinimap, paintMinimapWindow } from "../../canvas/minimap_painter";
 import { clampRange, type ZoomRange } from "../../canvas/zoom_range";
 import { type ColorScheme, frameColors } from "../../graph/colors";
@@ -16,6 +16,7 @@ interface MinimapProps {
   readonly scheme: ColorScheme;
   readonly matches: Uint8Array | undefined;
   readonly range: ReadonlySignal<ZoomRange>;
+  readonly rows: ReadonlySignal<DepthRange>;
   onMove(range: ZoomRange): void;
 }
 
@@ -23,7 +24,8 @@ export const MINIMAP_HEIGHT = 40;
 /** Presses that move less than this center the visible part. */
 const CLICK_PIXELS = 3;
 
-export function Minimap({ graph, direction, isDark, scheme, matches, range, onMove }: MinimapProps) {
+export function Minimap(props: MinimapProps) {
+  const { graph, direction, isDark, scheme, matches, range, rows, onMove } = props;
   const frame = useRef<HTMLDivElement>(null);
   const base = useRef<HTMLCanvasElement>(null);
   const marks = useRef<HTMLCanvasElement>(null);
@@ -52,10 +54,14 @@ export function Minimap({ graph, direction, isDark, scheme, matches, range, onMo
     paintMinimap(base.current, scene);
   }, [graph, direction, isDark, scheme, matches, width, devicePixelRatio]);
   const visible = range.value;
+  const { first, last } = rows.value;
   useEffect(() => {
     if (marks.current === null || width === 0) return;
-    paintMinimapWindow(marks.current, { size, colors: frameColors(isDark) }, visible);
-  }, [visible, isDark, width, devicePixelRatio]);
+    const maxDepth = prepareGraph(graph).columns.deepest[0] ?? 0;
+    const rootAtBottom = direction === "flame";
+    const scene = { size, colors: frameColors(isDark), rootAtBottom, maxDepth };
+    paintMinimapWindow(marks.current, scene, { range: visible, rows: { first, last } });
+  }, [graph, direction, visible, first, last, isDark, width, devicePixelRatio]);
   return (
     <div
       class="flame-minimap"

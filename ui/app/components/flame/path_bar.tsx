@@ -1,11 +1,15 @@
 // Path from the root to the zoomed frame. Each part zooms to its frame.
 
+import type { ReadonlySignal } from "@preact/signals";
 import { ROOT_LABEL } from "../../canvas/flame_painter";
+import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import { fitLabel, labelForms } from "../../graph/names";
 
 interface PathBarProps {
   readonly path: readonly string[];
-  readonly isFreeZoom: boolean;
+  readonly range: ReadonlySignal<ZoomRange>;
+  /** Returns the range of the zoomed frame, or undefined before the graph is drawn. */
+  readonly zoomedRange: () => ZoomRange | undefined;
   readonly isLoading: boolean;
   /** Facts about the whole graph, at the end of the bar. */
   readonly summary: string;
@@ -17,7 +21,8 @@ interface PathBarProps {
 const MAX_PARTS = 8;
 const MAX_PART_CHARACTERS = 36;
 
-export function PathBar({ path, isFreeZoom, isLoading, summary, onZoom, onReset }: PathBarProps) {
+export function PathBar(props: PathBarProps) {
+  const { path, isLoading, summary, onZoom } = props;
   const firstShown = Math.max(0, path.length - MAX_PARTS);
   return (
     <div class="flame-path">
@@ -45,15 +50,24 @@ export function PathBar({ path, isFreeZoom, isLoading, summary, onZoom, onReset 
         </ol>
       </nav>
       <span class="flame-summary">{isLoading ? "loading hidden frames…" : summary}</span>
-      <button
-        type="button"
-        class="button is-plain flame-reset"
-        disabled={path.length === 0 && !isFreeZoom}
-        onClick={onReset}
-      >
-        Reset zoom
-      </button>
+      <ResetButton {...props} />
     </div>
+  );
+}
+
+/** Button that follows the visible range by itself, so that a free zoom does not render the bar. */
+function ResetButton({ path, range, zoomedRange, onReset }: PathBarProps) {
+  const zoomed = zoomedRange();
+  const isFreeZoom = zoomed !== undefined && !isSameRange(range.value, zoomed);
+  return (
+    <button
+      type="button"
+      class="button is-plain flame-reset"
+      disabled={path.length === 0 && !isFreeZoom}
+      onClick={onReset}
+    >
+      Reset zoom
+    </button>
   );
 }
 

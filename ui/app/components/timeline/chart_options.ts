@@ -8,7 +8,7 @@ import type { TimelineData } from "./series_data";
 const DOT_RADIUS = 3;
 const MIN_DRAG_PIXELS = 4;
 const Y_AXIS_WIDTH = 76;
-const X_AXIS_HEIGHT = 24;
+const X_AXIS_HEIGHT = 26;
 const AREA_OPACITY = 0.16;
 const STACK_OPACITY = 0.55;
 /** Free part of the plot above the largest value. */
@@ -55,7 +55,7 @@ export function chartOptions(params: ChartOptionParams): Omit<uPlot.Options, "wi
       y: { range: (_plot, min, max) => valueRange(min, max) },
     },
     axes: [
-      { ...axis, size: X_AXIS_HEIGHT, gap: 2, space: 90, values: TIME_TICKS },
+      { ...axis, size: X_AXIS_HEIGHT, gap: 6, space: 90, values: TIME_TICKS },
       {
         ...axis,
         size: Y_AXIS_WIDTH,
