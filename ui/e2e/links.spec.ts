@@ -83,6 +83,7 @@ test("copied link has fixed times unless Shift is held", async ({ openShop, page
 
 const OLD_LINKS: readonly (readonly [path: string, parameters: Record<string, string>, isLeft: boolean])[] = [
   ["/", { query: 'checkout.cpu{pod="checkout-a"}', from: "now-1h" }, false],
+  ["/ui/", { query: 'checkout.cpu{pod="checkout-a"}', from: "1h", until: "now" }, false],
   ["/explore", { query: `${CPU_TYPE}{service_name="checkout",pod="checkout-a"}`, from: "now-1h" }, false],
   [
     "/comparison",

@@ -29,6 +29,24 @@ test("query with a profile type keeps type and selector", () => {
   expect([state.from, state.until]).toEqual(["1700000000000", "1700003600000"]);
 });
 
+test("all times of Pyroscope and of its servers are read", () => {
+  const second = 1_772_445_600;
+  const digits = [second, `${second}000`, `${second}000000`, `${second}000000000`];
+  for (const [parameters, stored] of [
+    ...digits.map((from) => [`from=${from}&until=now`, [`${second}000`, "now"]] as const),
+    ["from=1h", ["now-1h", "now"]],
+    ["from=1h&until=1772445600", ["1772442000000", "1772445600000"]],
+    ["from=now-30d&until=", ["now-30d", "now"]],
+    ["from=yesterday&until=today", ["yesterday", "today"]],
+    ["from=now-1d/d&to=now-1d/d", ["now-1d/d", "now-1d/d"]],
+    ["from=20260302", ["1772409600000", "now"]],
+  ] as const) {
+    const { state, notices } = decode(`/ui/?query=shop.cpu&${parameters}`);
+    expect([state.from, state.until], parameters).toEqual(stored);
+    expect(notices, parameters).toEqual([]);
+  }
+});
+
 test("comparison opens the left side with a notice", () => {
   const { state, notices } = decode(
     "/ui/comparison?query=other.cpu&leftQuery=shop.cpu%7B%7D&leftFrom=now-1h&leftUntil=now-30m&rightQuery=shop.cpu%7B%7D",

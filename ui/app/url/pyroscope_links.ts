@@ -1,6 +1,6 @@
 // Links of Pyroscope, which older dashboards and chats contain.
 import { formatMatcher } from "./selector";
-import { isRelativeTime, parseTime } from "./time";
+import { storeRange } from "./time";
 import { type DecodedView, decodeView, encodeView } from "./view_codec";
 import { DEFAULT_VIEW, type ViewState } from "./view_state";
 
@@ -67,10 +67,12 @@ function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefin
   const parsed = parseOldQuery(query);
   if (parsed === undefined)
     notices.push(`The link's query is no application and no profile type: ${query.slice(0, 80)}`);
-  const times = {
-    from: readTime(read("from"), DEFAULT_VIEW.from),
-    until: readTime(read("until"), DEFAULT_VIEW.until),
-  };
+  const times = storeRange(
+    read("from") || DEFAULT_VIEW.from,
+    // Links of Grafana call it so.
+    read("until") || read("to") || DEFAULT_VIEW.until,
+    Date.now(),
+  );
   for (const [name, text] of Object.entries(times)) {
     if (text === undefined)
       notices.push(`The link's time ${name} cannot be read: ${read(name)?.slice(0, 80)}`);
@@ -87,14 +89,6 @@ function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefin
   };
   // A state that comes from a link has only what links can have.
   return { state: decodeView(encodeView(state)).state, notices };
-}
-
-// Old clients write seconds, and everything that /render reads. Links keep one form.
-function readTime(text: string | null, missing: string): string | undefined {
-  if (text === null || text === "") return missing;
-  const ms = parseTime(text, Date.now());
-  if (ms === undefined) return undefined;
-  return isRelativeTime(text) ? text.trim() : String(ms);
 }
 
 /** Parses `app.cpu{…}` or `name:type:unit:type:unit{…}`. */

@@ -1,7 +1,7 @@
 // Requests that a view stands for.
 import type { FrameMatch, GraphGroupBy, GraphRequest, Query, Transform } from "../api/types";
 import { now } from "./clock";
-import { isRelativeTime, parseTime } from "./time";
+import { isSlidingTime, parseFrom, parseUntil } from "./time";
 import { DEFAULT_VIEW, type TransformState, type ViewState } from "./view_state";
 
 /** Range of a view in milliseconds since 1970, both ends in it. Both are multiples of the step. */
@@ -27,8 +27,9 @@ const MIN_RANGE_MS = 1_000;
 /** Times of a view as they were chosen, in milliseconds since 1970. The first one is the earlier one. */
 export function chosenTimesOf({ from, until }: Pick<ViewState, "from" | "until">): readonly [number, number] {
   const currentTime = now.value;
-  const last = parseTime(until, currentTime) ?? currentTime;
-  const first = parseTime(from, currentTime) ?? parseTime(DEFAULT_VIEW.from, currentTime) ?? currentTime;
+  const last = parseUntil(until, currentTime) ?? currentTime;
+  const first =
+    parseFrom(from, currentTime, last) ?? parseFrom(DEFAULT_VIEW.from, currentTime, last) ?? currentTime;
   const end = Math.max(first, last);
   return [Math.min(first, last, end - MIN_RANGE_MS), end];
 }
@@ -40,11 +41,11 @@ export function chosenTimesOf({ from, until }: Pick<ViewState, "from" | "until">
  */
 export function timeRangeOf(state: Pick<ViewState, "from" | "until">): TimeRange {
   const [from, until] = chosenTimesOf(state);
-  // The number of steps of a relative range stays the same wherever `now` lies within a step.
-  const isRelative = isRelativeTime(state.from) && isRelativeTime(state.until);
+  // The number of steps of a sliding range stays the same wherever `now` lies within a step.
+  const isSliding = isSlidingTime(state.from) && isSlidingTime(state.until);
   const roundTo = (step: number): TimeRange => {
     const end = Math.ceil(until / step) * step;
-    const start = isRelative
+    const start = isSliding
       ? end - (Math.ceil((until - from) / step) + 1) * step
       : Math.floor(from / step) * step;
     return { start, end, step };

@@ -1,121 +1,250 @@
-// Times as links and users write them, as in the command line and in Pyroscope's /render.
+// Times as links and users write them: the forms of the server's pages, and the rounding of Grafana's links.
 
 const MS_PER_SECOND = 1_000;
 const MS_PER_DAY = 86_400_000;
+/** The server counts nanoseconds in 64 bits. */
+const MAX_TIME_MS = 9_223_372_036_854;
 
-const UNIT_MS: ReadonlyMap<string, number> = new Map(
-  Object.entries({
-    ms: 1,
-    s: MS_PER_SECOND,
-    m: 60_000,
-    h: 3_600_000,
-    d: MS_PER_DAY,
-    w: 7 * MS_PER_DAY,
-    y: 365 * MS_PER_DAY,
-  }),
-);
+/** Time that an offset refers to: the current one, its day in UTC, the end of the range, or milliseconds since 1970. */
+type TimeReference = "now" | "midnight" | "rangeEnd" | number;
 
-// Graphite's words, which older links use.
-const UNIT_WORDS: ReadonlyMap<string, string> = new Map(
-  Object.entries({
-    seconds: "s",
-    second: "s",
-    sec: "s",
-    minutes: "m",
-    minute: "m",
-    min: "m",
-    hours: "h",
-    hour: "h",
-    days: "d",
-    day: "d",
-    weeks: "w",
-    week: "w",
-    months: "mon",
-    month: "mon",
-    mon: "mon",
-    years: "y",
-    year: "y",
-  }),
-);
-const MONTH_MS = 30 * MS_PER_DAY;
+type RoundingUnit = "s" | "m" | "h" | "d" | "w" | "M" | "y";
 
-/** Returns whether a time depends on the current one. */
-export function isRelativeTime(text: string): boolean {
-  return /^\s*(now|[+-]|$)/.test(text);
+interface TimeExpression {
+  readonly reference: TimeReference;
+  readonly offsetMs: number;
+  /** Unit to whose beginning a start is rounded, and to whose end an end. */
+  readonly rounding?: RoundingUnit;
 }
 
 /**
- * Returns the milliseconds since 1970 that a text means: `now-1h30m`, RFC 3339, a day (`20260302`, `2026-03-02`), or
- * Unix time of up to 11 digits in seconds, 14 in milliseconds, 17 in microseconds, else nanoseconds.
- * Returns undefined if the text is no time.
+ * Returns the milliseconds since 1970 of the end of a range: `now`, `now-1h30m`, `1h` before now, `yesterday`,
+ * `noon-1h`, RFC 3339, a day (`20260302`), or Unix time of up to 11 digits in seconds, 14 in milliseconds, 17 in
+ * microseconds, else nanoseconds. `/d` after a relative time rounds it. Returns undefined if the text is no time.
  */
-export function parseTime(text: string, now: number): number | undefined {
-  const trimmed = text.trim();
-  const relative = /^(?:now)?((?:[+-].*)?)$/s.exec(trimmed);
-  if (relative !== null && trimmed !== "") {
-    const offset = parseOffset(relative[1] ?? "");
-    return offset === undefined ? undefined : inRange(now + offset);
+export function parseUntil(text: string, now: number): number | undefined {
+  const expression = parseExpression(text);
+  return expression === undefined ? undefined : resolve(expression, now, now, true);
+}
+
+/** Like `parseUntil`, for the start of a range. A bare duration refers to the end of the range. */
+export function parseFrom(text: string, now: number, until: number): number | undefined {
+  const expression = parseExpression(text);
+  return expression === undefined ? undefined : resolve(expression, now, until, false);
+}
+
+/** Texts of a range as links keep them; undefined where a text is no time. */
+export interface RangeTexts {
+  readonly from: string | undefined;
+  readonly until: string | undefined;
+}
+
+/** Returns the texts under which a link keeps a range: relative times as they are, others in milliseconds. */
+export function storeRange(from: string, until: string, now: number): RangeTexts {
+  const end = parseUntil(until, now);
+  const start = parseFrom(from, now, end ?? now);
+  // A bare duration is short for one before now.
+  const write = (text: string) => (isBareSpan(text) ? `now-${text.trim()}` : text.trim());
+  const endText = isRelativeTime(until) ? write(until) : String(end);
+  const isOfNow = endText === "now" || !isBareSpan(from);
+  const isRelative = isRelativeTime(from) && (isOfNow || isRelativeTime(until));
+  const startText = isRelative ? (isOfNow ? write(from) : from.trim()) : String(start);
+  return {
+    from: start === undefined ? undefined : startText,
+    until: end === undefined ? undefined : endText,
+  };
+}
+
+function isBareSpan(text: string): boolean {
+  return parseExpression(text)?.reference === "rangeEnd";
+}
+
+/** Returns whether a time depends on the current one, or on the end of its range. */
+export function isRelativeTime(text: string): boolean {
+  return typeof (parseExpression(text)?.reference ?? 0) === "string";
+}
+
+/** Returns whether a time moves with the current one at each moment, and not only once a day. */
+export function isSlidingTime(text: string): boolean {
+  const expression = parseExpression(text);
+  const { reference, rounding } = expression ?? {};
+  return rounding === undefined && (reference === "now" || reference === "rangeEnd");
+}
+
+function resolve(expression: TimeExpression, now: number, until: number, isEnd: boolean): number | undefined {
+  const { reference, offsetMs, rounding } = expression;
+  const base =
+    reference === "now"
+      ? now
+      : reference === "rangeEnd"
+        ? until
+        : reference === "midnight"
+          ? Math.floor(now / MS_PER_DAY) * MS_PER_DAY
+          : reference;
+  const ms = Math.floor(base + offsetMs);
+  const isKnown = Math.abs(ms) <= MAX_TIME_MS;
+  if (!isKnown) return undefined;
+  return rounding === undefined ? ms : roundTo(ms, rounding, isEnd);
+}
+
+const ROUNDING_MS: ReadonlyMap<RoundingUnit, number> = new Map([
+  ["s", MS_PER_SECOND],
+  ["m", 60_000],
+  ["h", 3_600_000],
+  ["d", MS_PER_DAY],
+  ["w", 7 * MS_PER_DAY],
+]);
+/** 1970 began on a Thursday, and weeks begin on Monday. */
+const FIRST_MONDAY_MS = 4 * MS_PER_DAY;
+
+function roundTo(ms: number, unit: RoundingUnit, isEnd: boolean): number {
+  const length = ROUNDING_MS.get(unit);
+  if (length !== undefined) {
+    const first = unit === "w" ? FIRST_MONDAY_MS : 0;
+    return (Math.floor((ms - first) / length) + (isEnd ? 1 : 0)) * length + first;
   }
-  if (/^\d+$/.test(trimmed)) return parseNumber(trimmed);
-  return parseDate(trimmed);
+  const date = new Date(ms);
+  const year = date.getUTCFullYear();
+  if (unit === "y") return Date.UTC(year + (isEnd ? 1 : 0), 0, 1);
+  return Date.UTC(year, date.getUTCMonth() + (isEnd ? 1 : 0), 1);
 }
 
-// Range of a Date, so that every parsed time can be displayed.
-function inRange(ms: number): number | undefined {
-  return Math.abs(ms) <= 8.64e15 ? ms : undefined;
+function parseExpression(text: string): TimeExpression | undefined {
+  const rounded = /^(.*)\/([smhdwMy])$/.exec(text.trim());
+  if (rounded === null) return parseAtTime(text) ?? parseArgument(text.trim());
+  const expression = parseAtTime(rounded[1] as string);
+  if (typeof (expression?.reference ?? 0) === "number") return undefined;
+  return { ...(expression as TimeExpression), rounding: rounded[2] as RoundingUnit };
 }
 
+const DAY_WORDS: ReadonlyMap<string, number> = new Map(
+  Object.entries({
+    today: 0,
+    midnight: 0,
+    yesterday: -MS_PER_DAY,
+    tomorrow: MS_PER_DAY,
+    noon: MS_PER_DAY / 2,
+    teatime: (MS_PER_DAY / 24) * 16,
+  }),
+);
+
+/** Parses the syntax of Graphite: a time and offsets. `_`, `,` and spaces mean nothing. */
+function parseAtTime(text: string): TimeExpression | undefined {
+  const compact = text.replace(/[_, ]/g, "").trim();
+  const sign = compact.search(/[+-]/);
+  const name = sign < 0 ? compact : compact.slice(0, sign);
+  const offset = parseOffset(sign < 0 ? "" : compact.slice(sign));
+  if (offset === undefined || compact === "") return undefined;
+  if (name === "" || name === "now") return { reference: "now", offsetMs: offset };
+  const ofDay = DAY_WORDS.get(name);
+  if (ofDay !== undefined) return { reference: "midnight", offsetMs: ofDay + offset };
+  const time = /^\d+$/.test(name) ? parseNumber(name) : undefined;
+  return time === undefined ? undefined : { reference: time, offsetMs: offset };
+}
+
+/** Parses a time as arguments of commands have it. */
+function parseArgument(text: string): TimeExpression | undefined {
+  const ago = /^now-(.*)$/s.exec(text);
+  const span = parseSpan(ago?.[1] ?? text);
+  if (span !== undefined) return { reference: ago === null ? "rangeEnd" : "now", offsetMs: -span };
+  const time = parseDateTime(text);
+  return time === undefined ? undefined : { reference: time, offsetMs: 0 };
+}
+
+const OFFSET_UNITS: ReadonlyMap<string, number> = new Map(
+  (
+    [
+      ["s sec secs second seconds", MS_PER_SECOND],
+      ["m min mins minute minutes", 60_000],
+      ["h hr hrs hour hours", 3_600_000],
+      ["d day days", MS_PER_DAY],
+      ["w week weeks", 7 * MS_PER_DAY],
+      ["M mon month months", 30 * MS_PER_DAY],
+      ["y year years", 365 * MS_PER_DAY],
+    ] as const
+  ).flatMap(([words, ms]) => words.split(" ").map((word): [string, number] => [word, ms])),
+);
+
+/** Parses an empty text, or parts such as `-1h` and `+30min`. A part without a sign has that of the part before. */
 function parseOffset(text: string): number | undefined {
   let total = 0;
   let sign = 1;
   let rest = text;
   while (rest !== "") {
-    const part = /^([+-]?)(\d+)([a-z]+)/i.exec(rest);
-    if (part === null) return undefined;
+    const part = /^([+-]?)(\d+)([a-zA-Z]+)/.exec(rest);
+    const unit = OFFSET_UNITS.get(part?.[3] ?? "");
+    if (part === null || unit === undefined) return undefined;
     if (part[1] !== "") sign = part[1] === "-" ? -1 : 1;
-    const unit = unitMs(part[3] ?? "");
-    if (unit === undefined) return undefined;
     total += sign * Number(part[2]) * unit;
     rest = rest.slice(part[0].length);
   }
   return total;
 }
 
-function unitMs(word: string): number | undefined {
-  if (word === "M") return MONTH_MS;
-  const lower = word.toLowerCase();
-  const unit = UNIT_WORDS.get(lower) ?? lower;
-  return unit === "mon" ? MONTH_MS : UNIT_MS.get(unit);
+const SPAN_UNITS: readonly (readonly [name: string, ms: number])[] = [
+  ["w", 7 * MS_PER_DAY],
+  ["d", MS_PER_DAY],
+  ["h", 3_600_000],
+  ["m", 60_000],
+  ["s", MS_PER_SECOND],
+  ["ms", 1],
+  ["us", 1e-3],
+  ["ns", 1e-6],
+];
+
+/** Parses a duration of a command, `1h30m` or `1.5h`, with its units from long to short. */
+function parseSpan(text: string): number | undefined {
+  let total = 0;
+  let next = 0;
+  let rest = text;
+  do {
+    const part = /^(\d+(?:\.\d+)?)([a-z]+)/.exec(rest);
+    const unit = SPAN_UNITS.findIndex(([name], index) => index >= next && name === part?.[2]);
+    if (part === null || unit < 0) return text === "0" ? 0 : undefined;
+    total += Number(part[1]) * (SPAN_UNITS[unit]?.[1] as number);
+    next = unit + 1;
+    rest = rest.slice(part[0].length);
+  } while (rest !== "");
+  return total;
 }
 
+/** Parses Unix time, or a day of eight digits. */
 function parseNumber(digits: string): number | undefined {
-  const day = /^((?:19|2\d)\d\d)(0[1-9]|1[0-2])([0-3]\d)$/.exec(digits);
-  if (day !== null) return parseDate(`${day[1]}-${day[2]}-${day[3]}`);
+  const day = /^((?:19|[2-9]\d)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$/.exec(digits);
+  if (day !== null && digits > "19010000") return parseDateTime(`${day[1]}-${day[2]}-${day[3]}`);
   const number = BigInt(digits);
-  if (digits.length <= 11) return inRange(Number(number) * MS_PER_SECOND);
-  if (digits.length <= 14) return Number(number);
-  return inRange(Number(digits.length <= 17 ? number / 1_000n : number / 1_000_000n));
+  if (digits.length <= 11) return inRange(number * 1_000n);
+  if (digits.length <= 14) return inRange(number);
+  return inRange(digits.length <= 17 ? number / 1_000n : number / 1_000_000n);
 }
 
-// RFC 3339 where the time of day, seconds and the zone may be missing. Without a zone it is UTC.
-function parseDate(text: string): number | undefined {
-  const match =
-    /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(\.\d{1,9})?)?)?\s?(Z|[+-]\d\d:?\d\d)?$/i.exec(text);
+function inRange(ms: bigint): number | undefined {
+  return ms <= BigInt(MAX_TIME_MS) ? Number(ms) : undefined;
+}
+
+const DATE_TIME =
+  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](?:(\d\d):(\d\d)(?::(\d\d))?(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:\d\d)?)?$/;
+
+/** Parses RFC 3339. Time of day, seconds and zone may be missing; the default zone is UTC. */
+function parseDateTime(text: string): number | undefined {
+  const match = DATE_TIME.exec(text);
   if (match === null) return undefined;
   const [, year, month, day, hour = "0", minute = "0", second = "0", fraction = "0", zone = "Z"] = match;
-  const date = Date.UTC(Number(year), Number(month) - 1, Number(day));
-  const isInCalendar =
-    new Date(date).getUTCDate() === Number(day) && new Date(date).getUTCMonth() === Number(month) - 1;
-  if (!isInCalendar || Number(hour) > 23 || Number(minute) > 59 || Number(second) > 60) return undefined;
-  const ofDay = (Number(hour) * 60 + Number(minute)) * 60_000 + Number(second) * MS_PER_SECOND;
-  return date + ofDay + Math.floor(Number(fraction) * MS_PER_SECOND) - zoneOffsetMs(zone);
+  const date = new Date(Date.UTC(Number(year), Number(month) - 1, Number(day)));
+  const isInCalendar = date.getUTCDate() === Number(day) && date.getUTCMonth() === Number(month) - 1;
+  const offset = zoneOffsetMs(zone);
+  if (!isInCalendar || Number(hour) > 23 || Number(minute) > 59 || Number(second) > 59) return undefined;
+  if (date.getUTCFullYear() !== Number(year) || offset === undefined) return undefined;
+  const seconds = (Number(hour) * 60 + Number(minute)) * 60 + Number(second);
+  return date.getTime() + seconds * MS_PER_SECOND + Number(fraction.padEnd(3, "0").slice(0, 3)) - offset;
 }
 
-function zoneOffsetMs(zone: string): number {
-  const match = /^([+-])(\d\d):?(\d\d)$/.exec(zone);
-  if (match === null) return 0;
-  const minutes = Number(match[2]) * 60 + Number(match[3]);
-  return (match[1] === "-" ? -minutes : minutes) * 60_000;
+function zoneOffsetMs(zone: string): number | undefined {
+  if (zone === "Z" || zone === "z") return 0;
+  const hours = Number(zone.slice(1, 3));
+  const minutes = Number(zone.slice(4));
+  if (hours > 23 || minutes > 59) return undefined;
+  return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
 /** Writes a duration as relative times have it, `now-` not included: `1h`, `90m`, `2d`. */

@@ -3,7 +3,7 @@ import { effect, signal } from "@preact/signals";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { formatSpan, parseTime } from "../../url/time";
+import { formatSpan, parseFrom, parseUntil } from "../../url/time";
 import type { ViewState } from "../../url/view_state";
 
 type RangeText = Pick<ViewState, "from" | "until">;
@@ -69,8 +69,8 @@ export function openRange(start: number, end: number): void {
 /** Returns why two texts are no range, or undefined if they are one. */
 export function rangeProblem(from: string, until: string): string | undefined {
   const currentTime = Date.now();
-  const start = parseTime(from, currentTime);
-  const end = parseTime(until, currentTime);
+  const end = parseUntil(until, currentTime);
+  const start = parseFrom(from, currentTime, end ?? currentTime);
   if (start === undefined) return `from is "${from}"; write now-1h, a Unix time or 2026-03-02T10:00:00Z`;
   if (end === undefined) return `until is "${until}"; write now, a Unix time or 2026-03-02T10:00:00Z`;
   if (start >= end) return "from is not before until";

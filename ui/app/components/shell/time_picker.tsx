@@ -4,7 +4,7 @@ import { formatTime } from "../../theme/format";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { isRelativeTime, parseTime } from "../../url/time";
+import { isRelativeTime, parseUntil, storeRange } from "../../url/time";
 import type { TimeZoneName, ViewState } from "../../url/view_state";
 import { Menu } from "./menu";
 import { earlierRanges, rangeProblem, shiftRange, undoRange, zoomOutRange } from "./time_actions";
@@ -44,7 +44,7 @@ export function describeRange({
     return `Last ${recent[1]} ${UNIT_NAMES[recent[2] ?? ""]}${recent[1] === "1" ? "" : "s"}`;
   const write = (text: string) => {
     if (isRelativeTime(text)) return text;
-    const ms = parseTime(text, now.peek());
+    const ms = parseUntil(text, now.peek());
     return ms === undefined ? text.slice(0, 40) : formatTime(ms, timeZone);
   };
   return shortenSecondDate(write(from), write(until));
@@ -111,7 +111,8 @@ function RangeForm({ state, close }: { readonly state: ViewState; readonly close
   const problem = rangeProblem(from, until);
   const apply = () => {
     if (problem !== undefined) return;
-    navigate({ from: storedTime(from), until: storedTime(until) });
+    const stored = storeRange(from, until, Date.now());
+    navigate({ from: stored.from ?? from, until: stored.until ?? until });
     close();
   };
   return (
@@ -205,11 +206,4 @@ function ZoneChoice({ zone }: { readonly zone: TimeZoneName }) {
 
 function isoTime(ms: number): string {
   return new Date(ms).toISOString().replace(/\.000Z$/, "Z");
-}
-
-// Links keep absolute times as milliseconds.
-function storedTime(text: string): string {
-  const trimmed = text.trim();
-  const ms = parseTime(trimmed, Date.now());
-  return isRelativeTime(trimmed) || ms === undefined ? trimmed : String(ms);
 }
