@@ -10,7 +10,15 @@ import {
   scrollToDepth,
   visibleDepths,
 } from "./geometry";
-import { blendRanges, clampRange, isSameRange, scaleRange, shiftRange, WHOLE_RANGE } from "./zoom_range";
+import {
+  blendRanges,
+  clampRange,
+  isSameRange,
+  pinchRange,
+  scaleRange,
+  shiftRange,
+  WHOLE_RANGE,
+} from "./zoom_range";
 
 describe.each(["flame", "icicle"] as const)("rows of %s", (direction) => {
   const geometry: RowGeometry = { direction, viewHeight: 300, contentHeight: 1000, scrollTop: 340 };
@@ -61,5 +69,39 @@ describe("zoom ranges", () => {
     const middle = blendRanges(start, end, 0.5);
     expect(middle.from).toBeGreaterThan(start.from);
     expect(middle.to).toBeGreaterThan(end.to);
+  });
+});
+
+describe("pinchRange", () => {
+  const range = { from: 0.2, to: 0.6 };
+  const valueAt = ({ from, to }: { from: number; to: number }, share: number) => from + (to - from) * share;
+
+  it("fingers_that_move_apart_halve_the_range_around_their_center", () => {
+    const pinched = pinchRange(range, { center: 0.25, distance: 100 }, { center: 0.25, distance: 200 });
+    expect(pinched.to - pinched.from).toBeCloseTo(0.2, 12);
+    expect(valueAt(pinched, 0.25)).toBeCloseTo(valueAt(range, 0.25), 12);
+  });
+
+  it("fingers_that_move_together_pan", () => {
+    const pinched = pinchRange(range, { center: 0.5, distance: 100 }, { center: 0.75, distance: 100 });
+    expect(pinched.from).toBeCloseTo(0.1, 12);
+    expect(pinched.to).toBeCloseTo(0.5, 12);
+  });
+
+  it("value_between_the_fingers_follows_them", () => {
+    const pinched = pinchRange(range, { center: 0.4, distance: 90 }, { center: 0.55, distance: 240 });
+    expect(valueAt(pinched, 0.55)).toBeCloseTo(valueAt(range, 0.4), 12);
+  });
+
+  it("range_stays_within_the_graph", () => {
+    expect(pinchRange(range, { center: 0.5, distance: 900 }, { center: 0.5, distance: 1 })).toEqual(
+      WHOLE_RANGE,
+    );
+  });
+
+  it("fingers_on_one_point_do_not_divide_by_zero", () => {
+    const pinched = pinchRange(range, { center: 0.5, distance: 0 }, { center: 0.5, distance: 0 });
+    expect(pinched.from).toBeCloseTo(range.from, 12);
+    expect(pinched.to).toBeCloseTo(range.to, 12);
   });
 });

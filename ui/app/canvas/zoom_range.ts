@@ -47,3 +47,20 @@ export function blendRanges(start: ZoomRange, end: ZoomRange, progress: number):
   const from = start.from + (end.from - start.from) * share;
   return { from, to: from + width };
 }
+
+/** Two fingers on a view: their center as a share of its width, and their distance in pixels. */
+export interface FingerPair {
+  readonly center: number;
+  readonly distance: number;
+}
+
+/** Fingers closer than this count as this far apart, since a touch is no finer. */
+const MIN_FINGER_DISTANCE = 16;
+
+/** Returns the range after two fingers moved. The values between them stay between them. */
+export function pinchRange(range: ZoomRange, before: FingerPair, after: FingerPair): ZoomRange {
+  const apart = Math.max(MIN_FINGER_DISTANCE, before.distance);
+  const factor = apart / Math.max(MIN_FINGER_DISTANCE, after.distance);
+  const moved = shiftRange(range, before.center - after.center);
+  return scaleRange(moved, factor, after.center);
+}

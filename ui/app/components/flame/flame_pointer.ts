@@ -1,6 +1,7 @@
-// Pointer input of a flame graph: hover, click, drag, wheel, long press.
+// Pointer input of a flame graph: hover, click, drag, wheel, long press, pinch.
 
 import { scaleRange, shiftRange } from "../../canvas/zoom_range";
+import { PinchTracker } from "./flame_pinch";
 import type { BoxHit, FlameView } from "./flame_view";
 
 /** Reactions of the component. Positions are relative to the page. */
@@ -36,7 +37,7 @@ export function followPointer(element: HTMLElement, view: FlameView, events: Poi
   element.addEventListener("pointerdown", (event) => tracker.press(event), { signal });
   element.addEventListener("pointermove", (event) => tracker.move(event), { signal });
   element.addEventListener("pointerup", (event) => tracker.release(event), { signal });
-  element.addEventListener("pointercancel", () => tracker.cancel(), { signal });
+  element.addEventListener("pointercancel", (event) => tracker.abandon(event), { signal });
   element.addEventListener("pointerleave", () => events.onHover(undefined, 0, 0), { signal });
   element.addEventListener("contextmenu", (event) => tracker.openMenu(event), { signal });
   element.addEventListener("wheel", (event) => tracker.turnWheel(event), { signal, passive: false });
@@ -48,15 +49,23 @@ export function followPointer(element: HTMLElement, view: FlameView, events: Poi
 
 class PointerTracker {
   private pressed: Press | undefined;
+  private readonly pinch: PinchTracker;
 
   constructor(
     private readonly element: HTMLElement,
     private readonly view: FlameView,
     private readonly events: PointerEvents,
-  ) {}
+  ) {
+    this.pinch = new PinchTracker(element, view);
+  }
 
   press(event: PointerEvent): void {
-    if (event.button !== 0 || this.pressed !== undefined) return;
+    if (event.button !== 0) return;
+    if (this.pinch.press(event)) {
+      this.cancel();
+      return;
+    }
+    if (this.pressed !== undefined) return;
     const press: Press = {
       pointerId: event.pointerId,
       startX: event.clientX,
@@ -76,6 +85,7 @@ class PointerTracker {
   }
 
   move(event: PointerEvent): void {
+    if (this.pinch.move(event)) return;
     const press = this.pressed;
     if (press === undefined || press.pointerId !== event.pointerId) {
       this.events.onHover(this.hitAt(event.clientX, event.clientY), event.clientX, event.clientY);
@@ -98,12 +108,18 @@ class PointerTracker {
   }
 
   release(event: PointerEvent): void {
+    if (this.pinch.release(event)) return;
     const press = this.pressed;
     if (press === undefined || press.pointerId !== event.pointerId) return;
     this.cancel();
     if (press.isDrag) return;
     const hit = this.hitAt(event.clientX, event.clientY);
     if (hit !== undefined) this.events.onClick(hit);
+  }
+
+  abandon(event: PointerEvent): void {
+    this.pinch.release(event);
+    this.cancel();
   }
 
   cancel(): void {
