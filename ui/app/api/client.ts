@@ -1,6 +1,6 @@
 // Calls to the server.
 import { view } from "../url/store";
-import { reportMissingToken, token } from "./credentials";
+import { accessHeaders, reportMissingToken, token } from "./credentials";
 import { ApiError, errorFromResponse, isAbort, NO_RESPONSE_STATUS, readTraceId } from "./errors";
 import { encodeMessage } from "./protobuf";
 import { reportUnreachable, serverUrl } from "./server_state";
@@ -25,8 +25,6 @@ export interface Reply<T> {
 export type RequestOf<Method extends MethodName> = ApiMethods[Method]["request"];
 export type ResponseOf<Method extends MethodName> = ApiMethods[Method]["response"];
 
-/** Longest tenant header that is sent; the server accepts shorter ones. */
-const MAX_TENANT_CHARS = 1_024;
 /** Marks calls of a browser on the server's own machine: their responses need no compression. `fetch` cannot ask so. */
 const UI_HEADER = "Athanor-UI";
 const LOOPBACK_HOST = /^(localhost|127(\.\d+){3}|\[::1\])$/;
@@ -55,13 +53,6 @@ export async function fetchGraph(request: GraphRequest, options: CallOptions = {
   return readBody(() => response.arrayBuffer());
 }
 
-/** Returns the headers of a request, also for the `curl` command that a panel offers. */
-export function requestHeaders(contentType: string, tenant: string): Record<string, string> {
-  const headers: Record<string, string> = { "Content-Type": contentType, "Connect-Protocol-Version": "1" };
-  if (tenant !== "") headers["X-Scope-OrgID"] = tenant.slice(0, MAX_TENANT_CHARS);
-  return headers;
-}
-
 /** Rejects texts that a browser sends in no header, before it fails without a reason. */
 function checkHeaderText(name: string, text: string): void {
   if (/^[\x20-\x7e]*$/.test(text)) return;
@@ -78,8 +69,11 @@ async function post(
   const tenant = options.tenant ?? view.peek().tenant;
   checkHeaderText("tenant", tenant);
   checkHeaderText("token", token.peek());
-  const headers = requestHeaders(contentType, tenant);
-  if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
+  const headers: Record<string, string> = {
+    "Content-Type": contentType,
+    "Connect-Protocol-Version": "1",
+    ...accessHeaders(tenant),
+  };
   // A proxy beside the server would make remote browsers look like local ones.
   if (LOOPBACK_HOST.test(new URL(document.baseURI).hostname)) headers[UI_HEADER] = "1";
   const init: RequestInit = { method: "POST", headers, body, cache: "no-store" };

@@ -1,6 +1,7 @@
 // Requests of a panel as commands for a shell.
 
 import type { Query } from "../api/types";
+import { isoTime } from "../url/time";
 import type { TransformState } from "../url/view_state";
 
 /** Quotes an argument for a POSIX shell, if it needs that. */
@@ -16,11 +17,15 @@ export interface ServerAddress {
   readonly tenant: string;
 }
 
+/** Returns the option of curl that selects a tenant, after a space; empty for the default tenant. */
+export function tenantOption(tenant: string): string {
+  return tenant === "" ? "" : ` -H ${shellQuote(`X-Scope-OrgID: ${tenant}`)}`;
+}
+
 /** Returns the command that sends a request to the same server as the page does. */
 export function curlCommand(method: string, request: unknown, server: ServerAddress): string {
-  const tenant = server.tenant === "" ? "" : ` -H ${shellQuote(`X-Scope-OrgID: ${server.tenant}`)}`;
   const url = shellQuote(`${server.baseUrl}${method}`);
-  return `curl -sS -H 'Content-Type: application/json'${tenant} \\\n  -d ${shellQuote(JSON.stringify(request))} \\\n  ${url}`;
+  return `curl -sS -H 'Content-Type: application/json'${tenantOption(server.tenant)} \\\n  -d ${shellQuote(JSON.stringify(request))} \\\n  ${url}`;
 }
 
 /** Command with what it cannot express. */
@@ -34,10 +39,6 @@ export interface CommandQuery {
   readonly transforms: readonly TransformState[];
 }
 
-function timeArgument(millis: string | undefined): string {
-  return new Date(Number(millis ?? 0)).toISOString().replace(".000Z", "Z");
-}
-
 /** Returns flags of a command in their order. Texts that begin with a dash stay values. */
 function flags(pairs: readonly (readonly [flag: string, value: string])[]): string {
   return pairs
@@ -48,14 +49,14 @@ function flags(pairs: readonly (readonly [flag: string, value: string])[]): stri
 }
 
 function selectionFlags(
-  { profileType = "", selector = "", start, end }: Query,
+  { profileType = "", selector = "", start = "0", end = "0" }: Query,
   server: ServerAddress,
 ): string {
   return flags([
     ["--type", profileType],
     ["--selector", selector === "" ? "{}" : selector],
-    ["--since", timeArgument(start)],
-    ["--until", timeArgument(end)],
+    ["--since", isoTime(Number(start))],
+    ["--until", isoTime(Number(end))],
     ["--url", server.baseUrl.replace(/\/$/, "")],
     ...(server.tenant === "" ? [] : [["--tenant", server.tenant] as const]),
   ]);
@@ -94,7 +95,7 @@ export function transformFlags(transforms: readonly TransformState[]): string {
   );
 }
 
-/** Returns the parts of a query that neither commands nor files can express. */
+/** Returns the parts of a query that commands cannot express. */
 export function selectorOmissions(query: Query): string[] {
   const selectors = [
     [query.profileIdSelector, "profile ids"],
@@ -170,6 +171,9 @@ export function exportUrl({ query, transforms }: CommandQuery, format: string, b
     ["from", query.start ?? ""],
     ["until", query.end ?? ""],
     ["format", format],
+    ...(query.profileIdSelector ?? []).map((id) => ["profileId", id]),
+    ...(query.spanSelector ?? []).map((id) => ["spanId", id]),
+    ...(query.traceIdSelector ?? []).map((id) => ["traceId", id]),
     ...transforms.map((transform) => [...transformOption(transform)]),
   ]);
   return `${baseUrl}athanor/export?${parameters}`;

@@ -1,4 +1,5 @@
 // Commands that send first profiles, with the address of this server.
+import { shellQuote, tenantOption } from "../components/request_commands";
 
 /** Where profiles go. */
 export interface PushTarget {
@@ -15,10 +16,6 @@ export interface StartCommand {
 }
 
 // A tenant in a link is any text; in a command it is one word of a shell or a string of a language.
-function shellWord(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 function stringLiteral(text: string): string {
   return JSON.stringify(text);
 }
@@ -28,20 +25,19 @@ function lines(...parts: readonly (string | false)[]): string {
 }
 
 function curlCommand({ url, tenant }: PushTarget): string {
-  const header = tenant === "" ? "" : ` -H ${shellWord(`X-Scope-OrgID: ${tenant}`)}`;
+  const header = tenantOption(tenant);
   return lines(
     "printf 'main;checkout;pay 70\\nmain;checkout;db.query 20\\nmain;search 10\\n' |",
-    `  curl -sS${header} --data-binary @- ${shellWord(`${url}/ingest?name=shop.cpu`)}`,
+    `  curl -sS${header} --data-binary @- ${shellQuote(`${url}/ingest?name=shop.cpu`)}`,
   );
 }
 
 function perfCommand({ url, tenant }: PushTarget): string {
-  const header = tenant === "" ? "" : ` -H ${shellWord(`X-Scope-OrgID: ${tenant}`)}`;
+  const header = tenantOption(tenant);
   return lines(
     "sudo perf record -a -g -e cpu-clock -F 97 -o perf.data -- sleep 10",
-    // Types of profiles have no hyphen.
-    "sudo perf script -i perf.data | sed 's/cpu-clock/cpu_clock/' |",
-    `  curl -sS${header} --data-binary @- ${shellWord(`${url}/ingest?name=host&format=perf_script`)}`,
+    "sudo perf script -i perf.data |",
+    `  curl -sS${header} --data-binary @- ${shellQuote(`${url}/ingest?name=host&format=perf_script`)}`,
   );
 }
 
@@ -60,8 +56,8 @@ function javaCommand({ url, tenant }: PushTarget): string {
   return lines(
     "# pyroscope.jar: https://github.com/grafana/pyroscope-java/releases",
     "PYROSCOPE_APPLICATION_NAME=shop \\",
-    `PYROSCOPE_SERVER_ADDRESS=${shellWord(url)} \\`,
-    tenant !== "" && `PYROSCOPE_TENANT_ID=${shellWord(tenant)} \\`,
+    `PYROSCOPE_SERVER_ADDRESS=${shellQuote(url)} \\`,
+    tenant !== "" && `PYROSCOPE_TENANT_ID=${shellQuote(tenant)} \\`,
     "PYROSCOPE_FORMAT=jfr \\",
     "java -javaagent:pyroscope.jar -jar shop.jar",
   );
@@ -127,8 +123,8 @@ function dotnetCommand({ url, tenant }: PushTarget): string {
   return lines(
     "# both .so files: https://github.com/grafana/pyroscope-dotnet/releases",
     "PYROSCOPE_APPLICATION_NAME=shop \\",
-    `PYROSCOPE_SERVER_ADDRESS=${shellWord(url)} \\`,
-    tenant !== "" && `PYROSCOPE_TENANT_ID=${shellWord(tenant)} \\`,
+    `PYROSCOPE_SERVER_ADDRESS=${shellQuote(url)} \\`,
+    tenant !== "" && `PYROSCOPE_TENANT_ID=${shellQuote(tenant)} \\`,
     "PYROSCOPE_PROFILING_ENABLED=1 \\",
     "CORECLR_ENABLE_PROFILING=1 \\",
     "CORECLR_PROFILER='{BD1A650D-AC5D-4896-B64F-D6FA25D6B26A}' \\",

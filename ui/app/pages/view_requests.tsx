@@ -1,6 +1,6 @@
 // Requests of a view as commands, and links to files.
 
-import { token } from "../api/credentials";
+import { accessHeaders, token } from "../api/credentials";
 import { serverUrl } from "../api/server_state";
 import { functionsRequest } from "../components/function_rows";
 import {
@@ -9,7 +9,6 @@ import {
   exportUrl,
   flamegraphCommand,
   sandwichCommand,
-  selectorOmissions,
   topCommand,
 } from "../components/request_commands";
 import { type PanelRequest, RequestPopover } from "../components/request_popover";
@@ -91,11 +90,8 @@ export function ViewRequests({ name }: { readonly name: ViewName }) {
 
 /** Downloads a file with the headers of the tenant and the token, which a link cannot send. */
 async function download(url: string, tenant: string, name: string) {
-  const headers: Record<string, string> = {};
-  if (tenant !== "") headers["X-Scope-OrgID"] = tenant;
-  if (token.peek() !== "") headers["Authorization"] = `Bearer ${token.peek()}`;
   try {
-    const response = await fetch(url, { headers });
+    const response = await fetch(url, { headers: accessHeaders(tenant) });
     if (!response.ok) throw new Error(await response.text());
     const link = document.createElement("a");
     link.href = URL.createObjectURL(await response.blob());
@@ -112,7 +108,6 @@ export function ExportMenu() {
   const state = view.value;
   const query = queryOf(state);
   if (query === undefined) return null;
-  const omissions = selectorOmissions(query);
   const isPlainLink = state.tenant === "" && token.value === "";
   return (
     <Menu label="Export" title="Save the query as a file" class="is-plain tool-button" align="right">
@@ -138,11 +133,6 @@ export function ExportMenu() {
               </a>
             );
           })}
-          {omissions.length === 0 ? null : (
-            <p class="export-note">
-              Files ignore {omissions.join(", ")}: they contain all profiles of the range.
-            </p>
-          )}
         </div>
       )}
     </Menu>

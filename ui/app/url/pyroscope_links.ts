@@ -1,5 +1,5 @@
 // Links of Pyroscope, which older dashboards and chats contain.
-import { formatMatcher } from "./selector";
+import { escapeRegex, formatMatcher } from "./selector";
 import { storeRange } from "./time";
 import { type DecodedView, decodeView, encodeView } from "./view_codec";
 import { DEFAULT_VIEW, type ViewState } from "./view_state";
@@ -116,7 +116,7 @@ export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "s
 // Text that was uploaded as `shop.cpu` has the service `shop`, a pprof has `shop.cpu`.
 function serviceMatcher(name: string, app: string): string {
   if (app === name) return formatMatcher({ name: "service_name", operator: "=", value: app });
-  const pattern = [app, name].map((text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
+  const pattern = [app, name].map(escapeRegex).join("|");
   return formatMatcher({ name: "service_name", operator: "=~", value: pattern });
 }
 

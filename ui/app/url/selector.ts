@@ -18,6 +18,11 @@ const SIMPLE_ESCAPES: Readonly<Record<string, string>> = { n: "\n", t: "\t", r: 
 const HEX_DIGITS: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 const MAX_CODE_POINT = 0x10ffff;
 
+/** Returns a regular expression that matches exactly a text. */
+export function escapeRegex(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
 /** Quotes a value, with the escapes that the server reads. */
 export function quoteValue(value: string): string {
   return `"${value.replace(/["\\]/g, "\\$&").replaceAll("\n", "\\n")}"`;

@@ -247,6 +247,11 @@ function zoneOffsetMs(zone: string): number | undefined {
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
+/** Writes a time as RFC 3339 in UTC. */
+export function isoTime(ms: number): string {
+  return new Date(ms).toISOString().replace(/\.000Z$/, "Z");
+}
+
 /** Writes a duration as relative times have it, `now-` not included: `1h`, `90m`, `2d`. */
 export function formatSpan(ms: number): string {
   const seconds = Math.max(1, Math.round(ms / MS_PER_SECOND));

@@ -1,7 +1,8 @@
 // Tenant of the view and token of the tab.
-import { signal } from "@preact/signals";
-import { useState } from "preact/hooks";
+import { computed, signal } from "@preact/signals";
+import { useEffect, useId, useState } from "preact/hooks";
 import { isTokenMissing, reportMissingToken, setToken, token } from "../../api/credentials";
+import { listedTenants, loadTenants } from "../../api/tenants";
 import { refresh } from "../../url/clock";
 import { navigate, view } from "../../url/store";
 import { Dialog } from "./dialog";
@@ -54,6 +55,7 @@ export function AccessDialog() {
 
 function AccessForm({ isRejected, close }: { readonly isRejected: boolean; readonly close: () => void }) {
   const [tenantText, setTenantText] = useState(view.peek().tenant);
+  const listId = useId();
   const [tokenText, setTokenText] = useState(token.peek());
   const apply = (event: Event) => {
     event.preventDefault();
@@ -72,6 +74,7 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
         <input
           class="field"
           type="text"
+          list={listId}
           value={tenantText}
           autofocus
           autocomplete="off"
@@ -79,6 +82,11 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
           onInput={(event) => setTenantText(event.currentTarget.value)}
         />
       </label>
+      <datalist id={listId}>
+        {knownTenants.value.map((name) => (
+          <option key={name} value={name} />
+        ))}
+      </datalist>
       <label>
         Token
         <input
@@ -105,10 +113,18 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
   );
 }
 
-/** Choice among the tenants of this browser. Absent while there is only one. */
+/** Tenants that the server lists and those that this browser opened, in ascending order. */
+const knownTenants = computed(() => [...new Set([...listedTenants.value, ...recentTenants.value])].sort());
+
+/** Choice among the known tenants. Absent while there is only one. */
 export function TenantSelect() {
   const { tenant } = view.value;
-  const others = recentTenants.value.filter((name) => name !== tenant);
+  const others = knownTenants.value.filter((name) => name !== tenant);
+  useEffect(() => {
+    const abort = new AbortController();
+    void loadTenants(tenant, abort.signal);
+    return () => abort.abort();
+  }, [tenant, token.value]);
   if (tenant === "" && others.length === 0) return null;
   return (
     <select

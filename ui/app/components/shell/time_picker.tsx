@@ -4,7 +4,7 @@ import { formatTime } from "../../theme/format";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { isRelativeTime, parseUntil, storeRange } from "../../url/time";
+import { isoTime, isRelativeTime, parseUntil, storeRange } from "../../url/time";
 import type { TimeZoneName, ViewState } from "../../url/view_state";
 import { Menu } from "./menu";
 import { earlierRanges, rangeProblem, shiftRange, undoRange, zoomOutRange } from "./time_actions";
@@ -202,8 +202,4 @@ function ZoneChoice({ zone }: { readonly zone: TimeZoneName }) {
       ))}
     </fieldset>
   );
-}
-
-function isoTime(ms: number): string {
-  return new Date(ms).toISOString().replace(/\.000Z$/, "Z");
 }

@@ -3,7 +3,7 @@
 import type { Exemplar, SelectSeriesRequest, Series } from "../../api/types";
 import { isGauge, toInteger } from "../../theme/cost";
 import type { TimeRange } from "../../url/query_of";
-import { formatSelector, parseSelector } from "../../url/selector";
+import { escapeRegex, formatSelector, parseSelector } from "../../url/selector";
 
 /** Number of groups that have a line of their own. */
 export const MAX_TIMELINE_GROUPS = 10;
@@ -128,7 +128,7 @@ export function otherSeries(
  * averages of the groups, so it needs a query of its own.
  */
 export function otherSelector(selector: string, label: string, groups: readonly string[]): string {
-  const value = groups.map((group) => group.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")).join("|");
+  const value = groups.map(escapeRegex).join("|");
   return formatSelector([...(parseSelector(selector) ?? []), { name: label, operator: "!~", value }]);
 }
 
