@@ -24,7 +24,7 @@ pub use builder::TreeBuilder;
 pub(crate) use builder::TreeDraft;
 pub(crate) use frame_names::FrameNames;
 pub use frame_names::{FrameGrouping, line_name_bytes};
-pub use graph_columns::GraphColumns;
+pub use graph_columns::{GraphColumns, SparseColumn};
 pub use shape::TreeShape;
 pub use truncate::min_shown_weight;
 

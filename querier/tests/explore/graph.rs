@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use athanor_proto::athanor::v1::*;
-use athanor_querier::QuerierConfig;
+use athanor_querier::{DecodedGraph, QuerierConfig};
 use proptest::prelude::*;
 
 use crate::laws::{Row, rows};
@@ -19,43 +19,20 @@ struct Node {
 
 /// Returns the nodes by path, after checking the form of the columns.
 fn decode(graph: &GraphResponse) -> BTreeMap<String, Node> {
-    let count = graph.callees.len();
-    assert_eq!([graph.name.len(), graph.self_.len(), graph.truncated.len()], [count; 3]);
-    let names = graph.names.len();
-    assert_eq!(
-        [graph.name_file.len(), graph.name_binary.len(), graph.name_package.len(), graph.name_line.len()],
-        [names; 4]
-    );
-    let mut paths: Vec<String> = Vec::new();
-    let mut parents: Vec<usize> = Vec::new();
-    let mut open: Vec<(usize, u32)> = Vec::new();
-    for at in 0..count {
-        while open.last().is_some_and(|(_, left)| *left == 0) {
-            open.pop();
-        }
-        let caller = open.last_mut().map(|(caller, left)| {
-            *left -= 1;
-            *caller
-        });
-        let name = &graph.names[graph.name[at] as usize];
-        paths.push(caller.map_or_else(String::new, |caller| format!("{}/{name}", paths[caller])));
-        parents.push(caller.unwrap_or(usize::MAX));
-        open.push((at, graph.callees[at]));
-    }
-    assert!(open.iter().all(|(_, left)| *left == 0));
-    let mut totals: Vec<i64> =
-        (0..count).map(|at| (graph.self_[at] + graph.truncated[at]) * graph.divisor).collect();
-    for at in (1..count).rev() {
-        totals[parents[at]] += totals[at];
-    }
+    let graph = DecodedGraph::from_response(graph).unwrap();
+    let DecodedGraph { parents, totals, .. } = &graph;
+    let count = parents.len();
+    let mut paths: Vec<String> = vec![String::new()];
     for at in 1..count {
+        paths.push(format!("{}/{}", paths[parents[at] as usize], graph.name(at)));
         let next = (at + 1..count).find(|next| parents[*next] == parents[at]);
-        let is_before = |next: usize| (-totals[at], &paths[at]) < (-totals[next], &paths[next]);
+        let next_path = |next: usize| format!("{}/{}", paths[parents[next] as usize], graph.name(next));
+        let is_before = |next: usize| (-totals[at], &paths[at]) < (-totals[next], &next_path(next));
         assert!(next.is_none_or(is_before), "siblings are out of order: {paths:?} {totals:?}");
     }
     let node = |at: usize| Node {
-        self_value: graph.self_[at] * graph.divisor,
-        truncated: graph.truncated[at] * graph.divisor,
+        self_value: graph.self_values[at],
+        truncated: graph.truncated[at],
         total: totals[at],
     };
     let nodes: BTreeMap<String, Node> = (0..count).map(|at| (paths[at].clone(), node(at))).collect();
@@ -216,11 +193,12 @@ fn names_state_their_file_and_line() {
         (graph.divisor, graph.profiles, graph.period, graph.unit.as_str()),
         (20, 1, PERIOD, "nanoseconds")
     );
-    assert_eq!(graph.names, ["", "f0", "f2", "f1", "f3"]);
-    assert_eq!(graph.name, [0, 1, 2, 2, 3, 4]);
-    assert_eq!(graph.name_line, [0, 1, 2, 2, 9]);
-    assert_eq!((graph.files, graph.name_file), (vec![String::new(), "a.rs".to_owned()], vec![0, 1, 1, 1, 1]));
-    assert_eq!((graph.binaries, graph.packages), (vec![String::new()], vec![String::new()]));
+    let graph = DecodedGraph::from_response(&graph).unwrap();
+    assert_eq!(graph.names, ["", "f0", "f1", "f2", "f3"]);
+    assert_eq!(graph.node_names, [0, 1, 3, 3, 2, 4]);
+    assert_eq!(graph.lines, [0, 1, 2, 2, 9]);
+    assert_eq!([0, 1, 2, 3, 4].map(|name| graph.file(name)), ["", "a.rs", "a.rs", "a.rs", "a.rs"]);
+    assert_eq!([0, 1].map(|name| [graph.binary(name), graph.package(name)]), [["", ""], ["", ""]]);
 }
 
 #[test]

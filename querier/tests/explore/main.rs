@@ -13,6 +13,7 @@ use athanor_querier::{
 use athanor_query::ProfileQuery;
 use proptest::prelude::*;
 
+mod columns;
 mod exported_ids;
 mod filter;
 mod gauges;

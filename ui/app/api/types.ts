@@ -327,20 +327,28 @@ export interface GraphRequest {
   readonly groupByLabel?: string | undefined;
 }
 
+export interface TextTable {
+  readonly text?: string | undefined;
+  readonly shared?: readonly number[] | undefined;
+  readonly rest?: readonly number[] | undefined;
+}
+
 export interface GraphResponse {
   readonly callees?: readonly number[] | undefined;
   readonly name?: readonly number[] | undefined;
   readonly self?: readonly string[] | undefined;
+  readonly selfGap?: readonly number[] | undefined;
   readonly truncated?: readonly string[] | undefined;
+  readonly truncatedGap?: readonly number[] | undefined;
   readonly divisor?: string | undefined;
-  readonly names?: readonly string[] | undefined;
+  readonly names?: TextTable | undefined;
   readonly nameFile?: readonly number[] | undefined;
   readonly nameBinary?: readonly number[] | undefined;
   readonly namePackage?: readonly number[] | undefined;
   readonly nameLine?: readonly number[] | undefined;
-  readonly files?: readonly string[] | undefined;
-  readonly binaries?: readonly string[] | undefined;
-  readonly packages?: readonly string[] | undefined;
+  readonly files?: TextTable | undefined;
+  readonly binaries?: TextTable | undefined;
+  readonly packages?: TextTable | undefined;
   readonly total?: string | undefined;
   readonly unit?: string | undefined;
   readonly period?: string | undefined;

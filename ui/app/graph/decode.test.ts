@@ -3,7 +3,15 @@
 import { describe, expect, it } from "vitest";
 import { decodeGraph, GraphFormatError } from "./decode";
 import { pathOfNode } from "./path";
-import { encodeBytesField, encodeResponse, encodeVarints } from "./testing/encode";
+import {
+  encodeBytesField,
+  encodeResponse,
+  encodeVarints,
+  encodeWire,
+  frontCode,
+  type TableFields,
+  wireOfResponse,
+} from "./testing/encode";
 import { SeededRandom } from "./testing/random";
 import {
   buildTree,
@@ -91,7 +99,7 @@ describe("decodeGraph", () => {
   it("texts_and_facts_are_decoded", () => {
     const stacks = [{ frames: ["naïve", "日本", "\u202eevil", "x".repeat(10_000)], value: 5n }];
     const graph = graphOfTree(buildTree(stacks), { warnings: ["shard 3 timed out"], averagedProfiles: 9n });
-    expect(graph.names).toEqual(["", ...(stacks[0]?.frames ?? [])]);
+    expect(graph.names).toEqual(["", ...(stacks[0]?.frames ?? [])].sort());
     expect(graph.warnings).toEqual(["shard 3 timed out"]);
     expect(graph).toMatchObject({
       unit: "nanoseconds",
@@ -100,6 +108,24 @@ describe("decodeGraph", () => {
       averagedProfiles: 9n,
     });
     expect(graph).toMatchObject({ queryTotal: 5n, divisor: 5n, resolution: "raw", rootCallees: 1n });
+  });
+
+  it("packages_are_beginnings_of_names_or_listed", () => {
+    const packages = ["", "größe", "libc"];
+    const frames = ["größe.a", "größe.b", "größer", "malloc"];
+    const graph = graphOfTree(buildTree([{ frames, value: 1n }]), {
+      packages,
+      namePackage: ["", ...frames].sort().map((name) => (name === "malloc" ? 2 : name === "" ? 0 : 1)),
+    });
+    const packageOf = (name: string) =>
+      graph.packages[graph.namePackage[graph.names.indexOf(name)] as number];
+    expect(["", ...frames].map(packageOf)).toEqual(["", "größe", "größe", "größe", "libc"]);
+  });
+
+  it("long_and_similar_texts_are_decoded", () => {
+    const frames = ["a".repeat(300), `${"a".repeat(300)}b`, "ä1", "ä2", "äß", "日本", "日木"];
+    const graph = graphOfTree(buildTree([{ frames, value: 1n }]));
+    expect(graph.names).toEqual(["", ...frames].sort());
   });
 
   it("packed_column_in_several_parts_is_joined", () => {
@@ -120,21 +146,52 @@ describe("decodeGraph", () => {
 describe("malformed bytes", () => {
   const fields = responseOfTree(buildTree(randomStacks(new SeededRandom(3), 20, 6)));
 
+  const wire = wireOfResponse(fields);
+  const utf8 = new TextEncoder();
+  const { names } = wire;
+  const lastNames = (change: Partial<TableFields>) => ({ names: { ...names, ...change } });
+
   it.each([
-    ["too few callees", { callees: fields.callees.slice(1) }],
-    ["too many callees", { callees: [...fields.callees, 0] }],
-    ["callees beyond the nodes", { callees: fields.callees.map(() => 2 ** 32 - 1) }],
-    ["second root", { callees: fields.callees.map(() => 0) }],
-    ["truncated column", { self: fields.self.slice(0, -1) }],
-    ["missing column", { truncated: [] }],
-    ["name beyond the table", { name: fields.name.map(() => fields.names.length) }],
-    ["name of 33 bits", { name: fields.name.map(() => 2 ** 32) }],
-    ["file beyond the table", { nameFile: fields.nameFile.map(() => 2) }],
-    ["fewer lines than names", { nameLine: fields.nameLine.slice(1) }],
-    ["table without the empty text", { files: ["x", "main.go"] }],
+    ["too few callees", { callees: wire.callees.slice(1) }],
+    ["too many callees", { callees: [...wire.callees, 0] }],
+    ["callees beyond the nodes", { callees: wire.callees.map(() => 2 ** 32 - 1) }],
+    ["second root", { callees: wire.callees.map(() => 0) }],
+    ["fewer gaps than values", { selfGap: wire.selfGap.slice(0, -1) }],
+    ["more gaps than values", { truncatedGap: [0] }],
+    ["gap beyond the nodes", { selfGap: wire.selfGap.map(() => 2 ** 32 - 1) }],
+    ["gaps that add up beyond the nodes", { selfGap: wire.selfGap.map(() => wire.callees.length - 1) }],
+    ["value 0", { self: wire.self.map(() => 0n) }],
+    ["missing column", { name: [] }],
+    ["name beyond the table", { name: wire.name.map(() => fields.names.length) }],
+    ["name of 33 bits", { name: wire.name.map(() => 2 ** 32) }],
+    ["file beyond the table", { nameFile: wire.nameFile.map(() => 2) }],
+    ["fewer lines than names", { nameLine: wire.nameLine.slice(1) }],
+    ["table without the empty text", { files: frontCode(["x", "main.go"]) }],
+    ["package longer than its name", { namePackage: wire.namePackage.map(() => 2_000) }],
+    ["package beyond the table", { namePackage: wire.namePackage.map(() => 2_001) }],
+    ["first text that shares bytes", lastNames({ shared: names.shared.map(() => 1) })],
+    ["text that shares more than there is", lastNames({ shared: names.shared.map(() => 200) })],
+    ["rest beyond the bytes", lastNames({ rest: names.rest.map(() => 2 ** 32 - 1) })],
+    ["fewer rests than texts", lastNames({ rest: names.rest.slice(1) })],
+    ["bytes after the last text", lastNames({ text: utf8.encode(`${"x".repeat(10_000)}`) })],
+    ["text that is not UTF-8", lastNames({ text: names.text.map(() => 0xff) })],
     ["negative divisor", { divisor: -1n }],
   ])("%s_is_rejected", (_, change) => {
-    expect(() => decodeGraph(encodeResponse({ ...fields, ...change }))).toThrow(GraphFormatError);
+    expect(() => decodeGraph(encodeWire({ ...wire, ...change }))).toThrow(GraphFormatError);
+  });
+
+  it("texts_that_grow_beyond_their_bound_are_rejected", () => {
+    const count = 1_200_000;
+    const text = new Uint8Array(255 + count).fill(0x61);
+    const shared = [0, ...new Array<number>(count).fill(255)];
+    const rest = [255, ...new Array<number>(count).fill(1)];
+    expect(() => decodeGraph(encodeWire({ ...wire, names: { text, shared, rest } }))).toThrow(/longer than/);
+  });
+
+  it("text_that_shares_more_than_255_bytes_is_rejected", () => {
+    const text = new Uint8Array(302).fill(0x61);
+    const table = { text, shared: [0, 256], rest: [300, 2] };
+    expect(() => decodeGraph(encodeWire({ ...wire, names: table }))).toThrow(/shares 256 of 300/);
   });
 
   it.each([
@@ -158,8 +215,8 @@ describe("malformed bytes", () => {
       ...fields,
       callees,
       name: zeros,
-      self: zeros.map(() => 0n),
-      truncated: zeros.map(() => 0n),
+      self: [],
+      truncated: [],
     };
     expect(() => decodeGraph(encodeResponse(deep))).toThrow(/deeper/);
   });

@@ -2,14 +2,13 @@
 
 import type { ExactColumns, Graph } from "./graph";
 import { MAX_EXACT_SUM, roundColumn, shapeOfPreorder, sumExactTotals, sumTotals } from "./shape";
+import { readExactSparseColumn, readSparseColumn, type SparseSpans } from "./sparse";
+import { readTextTable, type TextTable } from "./text_table";
 import {
   type ByteSpan,
   countVarints,
   FieldReader,
   GraphFormatError,
-  readExactColumn,
-  readSignedColumn,
-  readTexts,
   readUint32Column,
   WIRE_BYTES,
   WIRE_VARINT,
@@ -22,36 +21,40 @@ const FIELD = {
   callees: 1,
   name: 2,
   self: 3,
-  truncated: 4,
-  divisor: 5,
-  names: 6,
-  nameFile: 7,
-  nameBinary: 8,
-  namePackage: 9,
-  nameLine: 10,
-  files: 11,
-  binaries: 12,
-  packages: 13,
-  total: 14,
-  unit: 15,
-  period: 16,
-  profiles: 17,
-  fullNodes: 18,
-  rootCallees: 19,
-  warnings: 20,
-  averagedProfiles: 21,
-  resolution: 22,
+  selfGap: 4,
+  truncated: 5,
+  truncatedGap: 6,
+  divisor: 7,
+  names: 8,
+  nameFile: 9,
+  nameBinary: 10,
+  namePackage: 11,
+  nameLine: 12,
+  files: 13,
+  binaries: 14,
+  packages: 15,
+  total: 16,
+  unit: 17,
+  period: 18,
+  profiles: 19,
+  fullNodes: 20,
+  rootCallees: 21,
+  warnings: 22,
+  averagedProfiles: 23,
+  resolution: 24,
 } as const;
 
-/** Bound of the spans of a message: texts and parts of columns. Far more than the names of any graph that is drawn. */
-const MAX_SPANS = 8_000_000;
+/** Bound of the spans of a message: texts and parts of columns. Far more than those of any graph. */
+const MAX_SPANS = 100_000;
 
 const LAST_FIELD = FIELD.resolution;
 const SPAN_FIELDS: ReadonlySet<number> = new Set([
   FIELD.callees,
   FIELD.name,
   FIELD.self,
+  FIELD.selfGap,
   FIELD.truncated,
+  FIELD.truncatedGap,
   FIELD.names,
   FIELD.nameFile,
   FIELD.nameBinary,
@@ -136,8 +139,13 @@ function decodeNodes(fields: MessageFields): NodeColumns {
   const nodeCount = countVarints(bytes, spansOf(FIELD.callees));
   const callees = readUint32Column(bytes, spansOf(FIELD.callees), nodeCount, "callees");
   const name = readUint32Column(bytes, spansOf(FIELD.name), nodeCount, "name");
-  const self = readSignedColumn(bytes, spansOf(FIELD.self), nodeCount, "self");
-  const truncated = readSignedColumn(bytes, spansOf(FIELD.truncated), nodeCount, "truncated");
+  const selfSpans: SparseSpans = { values: spansOf(FIELD.self), gaps: spansOf(FIELD.selfGap) };
+  const self = readSparseColumn(bytes, selfSpans, nodeCount, "self");
+  const truncatedSpans: SparseSpans = {
+    values: spansOf(FIELD.truncated),
+    gaps: spansOf(FIELD.truncatedGap),
+  };
+  const truncated = readSparseColumn(bytes, truncatedSpans, nodeCount, "truncated");
   if (nodeCount === 0) return emptyRoot();
   const shape = shapeOfPreorder(callees);
   const common = { nodeCount, callees, name, ...shape };
@@ -146,8 +154,8 @@ function decodeNodes(fields: MessageFields): NodeColumns {
     return { ...common, self: self.values, total, truncated: truncated.values, exact: undefined };
   }
   const exact = sumExactTotals(
-    readExactColumn(bytes, spansOf(FIELD.self), nodeCount),
-    readExactColumn(bytes, spansOf(FIELD.truncated), nodeCount),
+    readExactSparseColumn(bytes, selfSpans, self),
+    readExactSparseColumn(bytes, truncatedSpans, truncated),
     shape.parent,
   );
   return {
@@ -181,14 +189,15 @@ type NameColumns = Pick<
 >;
 
 function decodeNames(fields: MessageFields): NameColumns {
-  const names = textsOf(fields, FIELD.names);
+  const names = tableOf(fields, FIELD.names, "names");
+  const count = names.texts.length;
   const column = (field: number, label: string) =>
-    readUint32Column(fields.bytes, fields.spans[field] as ByteSpan[], names.length, label);
+    readUint32Column(fields.bytes, fields.spans[field] as ByteSpan[], count, label);
   const nameFile = column(FIELD.nameFile, "name_file");
   const nameBinary = column(FIELD.nameBinary, "name_binary");
-  const namePackage = column(FIELD.namePackage, "name_package");
+  const packageCodes = column(FIELD.namePackage, "name_package");
   const nameLine = column(FIELD.nameLine, "name_line");
-  if (names.length === 0) {
+  if (count === 0) {
     const zero = new Uint32Array(1);
     const none = [""];
     return {
@@ -202,18 +211,90 @@ function decodeNames(fields: MessageFields): NameColumns {
       packages: none,
     };
   }
-  const files = tableOf(fields, FIELD.files, nameFile, "files");
-  const binaries = tableOf(fields, FIELD.binaries, nameBinary, "binaries");
-  const packages = tableOf(fields, FIELD.packages, namePackage, "packages");
-  return { names, nameFile, nameBinary, namePackage, nameLine, files, binaries, packages };
+  const files = indexedTexts(fields, FIELD.files, nameFile, "files");
+  const binaries = indexedTexts(fields, FIELD.binaries, nameBinary, "binaries");
+  const listed = tableOf(fields, FIELD.packages, "packages").texts;
+  const packages = new PackageTable(names, listed);
+  const namePackage = packageCodes.map((code, name) => packages.indexOf(code, name));
+  return {
+    names: names.texts,
+    nameFile,
+    nameBinary,
+    namePackage,
+    nameLine,
+    files,
+    binaries,
+    packages: packages.texts,
+  };
 }
 
-function tableOf(fields: MessageFields, field: number, indexes: Uint32Array, label: string): string[] {
-  const table = textsOf(fields, field);
-  if (table.length === 0) table.push("");
-  if (table[0] !== "") throw new GraphFormatError(`entry 0 of ${label} is not the empty text`);
-  requireIndexes(indexes, table.length, label);
-  return table;
+/** Packages of names: beginnings of the names themselves, or texts that the message lists. */
+class PackageTable {
+  readonly texts: string[] = [""];
+  private readonly indexes = new Map<string, number>([["", 0]]);
+  private readonly names: TextTable;
+  private readonly listed: readonly string[];
+  private lastLength = 0;
+  private lastIndex = 0;
+
+  constructor(names: TextTable, listed: readonly string[]) {
+    this.names = names;
+    this.listed = listed;
+  }
+
+  /** Returns the index of a name's package. Names are passed one after the other. */
+  indexOf(code: number, name: number): number {
+    const number = code >>> 1;
+    if ((code & 1) === 1) {
+      this.lastLength = 0;
+      const text = this.listed[number];
+      if (text === undefined)
+        throw new GraphFormatError(`index ${number} of packages is beyond ${this.listed.length} entries`);
+      return this.intern(text);
+    }
+    // The beginning of most names is that of the name before.
+    if (number === this.lastLength && number <= (this.names.shared[name] as number) && number > 0) {
+      return this.lastIndex;
+    }
+    const text = beginningOfText(this.names.texts[name] as string, number);
+    if (text === undefined) throw new GraphFormatError(`package of name ${name} is no beginning of it`);
+    this.lastLength = number;
+    this.lastIndex = this.intern(text);
+    return this.lastIndex;
+  }
+
+  private intern(text: string): number {
+    const known = this.indexes.get(text);
+    if (known !== undefined) return known;
+    const index = this.texts.push(text) - 1;
+    this.indexes.set(text, index);
+    return index;
+  }
+}
+
+/** Returns the first bytes of a text, or undefined if there are not so many or if they split a character. */
+function beginningOfText(text: string, bytes: number): string | undefined {
+  let length = 0;
+  let left = bytes;
+  while (left > 0 && length < text.length) {
+    const point = text.codePointAt(length) as number;
+    left -= point < 0x80 ? 1 : point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+    length += point < 0x10000 ? 1 : 2;
+  }
+  return left === 0 ? text.slice(0, length) : undefined;
+}
+
+function tableOf(fields: MessageFields, field: number, label: string): TextTable {
+  return readTextTable(fields.bytes, fields.spans[field] as ByteSpan[], label);
+}
+
+/** Decodes a table to which the names have these indexes. */
+function indexedTexts(fields: MessageFields, field: number, indexes: Uint32Array, label: string): string[] {
+  const { texts } = tableOf(fields, field, label);
+  if (texts.length === 0) texts.push("");
+  if (texts[0] !== "") throw new GraphFormatError(`entry 0 of ${label} is not the empty text`);
+  requireIndexes(indexes, texts.length, label);
+  return texts;
 }
 
 function requireIndexes(indexes: Uint32Array, length: number, label: string): void {
@@ -226,8 +307,11 @@ function requireIndexes(indexes: Uint32Array, length: number, label: string): vo
     throw new GraphFormatError(`index ${largest} of ${label} is beyond ${length} entries`);
 }
 
+/** Decodes the texts of the message itself, which are few. */
 function textsOf(fields: MessageFields, field: number): string[] {
-  return readTexts(fields.bytes, fields.spans[field] as ByteSpan[]);
+  const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+  const spans = fields.spans[field] as ByteSpan[];
+  return spans.map(({ from, to }) => utf8.decode(fields.bytes.subarray(from, to)));
 }
 
 function lastText(fields: MessageFields, field: number): string {

@@ -249,21 +249,3 @@ export function readExactColumn(bytes: Uint8Array, spans: readonly ByteSpan[], c
   }
   return values;
 }
-
-/** Decodes texts. Texts of ASCII are slices of one decoded stretch, which is much cheaper than one call each. */
-export function readTexts(bytes: Uint8Array, spans: readonly ByteSpan[]): string[] {
-  const first = spans[0];
-  const last = spans[spans.length - 1];
-  if (first === undefined || last === undefined) return [];
-  const stretch = new TextDecoder("latin1").decode(bytes.subarray(first.from, last.to));
-  const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
-  const texts = new Array<string>(spans.length);
-  for (let index = 0; index < spans.length; index++) {
-    const { from, to } = spans[index] as ByteSpan;
-    let bits = 0;
-    for (let position = from; position < to; position++) bits |= bytes[position] as number;
-    texts[index] =
-      bits < 0x80 ? stretch.slice(from - first.from, to - first.from) : utf8.decode(bytes.subarray(from, to));
-  }
-  return texts;
-}

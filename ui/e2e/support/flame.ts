@@ -21,18 +21,46 @@ export interface FlameTree {
 
 const ROW_HEIGHT = 20;
 
+/** Texts of a table: each begins with bytes of the one before. */
+function textsOfTable(table: JsonMessage): string[] {
+  const bytes = Buffer.from(table.text ?? "");
+  const texts: string[] = [];
+  let before = Buffer.alloc(0);
+  let start = 0;
+  for (const [index, rest] of table.rest.entries()) {
+    before = Buffer.concat([before.subarray(0, table.shared[index]), bytes.subarray(start, start + rest)]);
+    start += rest;
+    texts.push(before.toString());
+  }
+  return texts;
+}
+
+/** Values by node of a column that states only the nodes with one. */
+function valuesByNode(values: readonly string[] = [], gaps: readonly number[] = []): Map<number, bigint> {
+  const byNode = new Map<number, bigint>();
+  let next = 0;
+  for (const [index, value] of values.entries()) {
+    next += gaps[index] ?? 0;
+    byNode.set(next++, BigInt(value));
+  }
+  return byNode;
+}
+
 /** Calls Graph in JSON and places its nodes. */
 export async function fetchFlame(serverUrl: string, request: unknown): Promise<FlameTree> {
   const response = await callApi(serverUrl, "athanor.v1.ExploreService/Graph", request);
   const divisor = BigInt(response.divisor ?? 1);
+  const names = textsOfTable(response.names ?? { rest: [] });
+  const selfValues = valuesByNode(response.self, response.selfGap);
+  const truncatedWeights = valuesByNode(response.truncated, response.truncatedGap);
   const nodes: FlameNode[] = [];
   let next = 0;
   const read = (path: readonly string[], depth: number, start: bigint): FlameNode => {
     const index = next++;
-    const name: string = response.names[response.name[index]];
+    const name = names[response.name[index]] ?? "";
     const ownPath = index === 0 ? [] : [...path, name];
-    const self = BigInt(response.self[index]) * divisor;
-    const truncated = BigInt(response.truncated[index]) * divisor;
+    const self = (selfValues.get(index) ?? 0n) * divisor;
+    const truncated = (truncatedWeights.get(index) ?? 0n) * divisor;
     const node: FlameNode = { name, path: ownPath, depth, start, self, total: 0n, truncated };
     nodes.push(node);
     let total = 0n;

@@ -9,6 +9,7 @@ use athanor_proto::athanor::v1::{
     ChangesRequest, FrameMatch, FunctionOrder, FunctionsRequest, GraphRequest, GraphResponse, LinesRequest,
     Page, ProfilesRequest, Query, SandwichRequest, SubtreeRequest, Transform, Tree, Weights,
 };
+use athanor_querier::DecodedGraph;
 
 use crate::query_consistency::asker::{Answers, Asker, whole};
 use crate::query_consistency::decoded::Stacks;
@@ -123,27 +124,16 @@ fn graphs(all: &Stacks<1>) -> [BTreeMap<String, i64>; 2] {
 
 /// Totals of the nodes of a graph by path, from its columns.
 fn graph_totals(graph: &GraphResponse) -> BTreeMap<String, i64> {
-    let mut open: Vec<(usize, u32)> = Vec::new();
-    let mut paths: Vec<Vec<&String>> = Vec::new();
+    let graph = DecodedGraph::from_response(graph).unwrap();
+    let mut paths: Vec<Vec<&str>> = vec![Vec::new()];
     let mut weights: BTreeMap<String, i64> = BTreeMap::new();
-    for (at, callees) in graph.callees.iter().enumerate() {
-        while open.last().is_some_and(|(_, left)| *left == 0) {
-            open.pop();
-        }
-        let mut path = Vec::new();
-        if let Some((caller, left)) = open.last_mut() {
-            *left -= 1;
-            path.clone_from(&paths[*caller]);
-            path.push(&graph.names[graph.name[at] as usize]);
-        }
-        assert_eq!(graph.truncated[at], 0, "{path:?}");
-        for depth in 1..=path.len() {
-            let total = weights.entry(format!("{:?}", &path[..depth])).or_default();
-            *total += graph.self_[at] * graph.divisor;
-        }
+    for (at, &caller) in graph.parents.iter().enumerate().skip(1) {
+        let mut path = paths[caller as usize].clone();
+        path.push(graph.name(at));
+        weights.insert(format!("{path:?}"), graph.totals[at]);
         paths.push(path);
-        open.push((at, *callees));
     }
+    assert!(graph.truncated.iter().all(|&truncated| truncated == 0));
     weights.retain(|_, total| *total != 0);
     weights
 }

@@ -231,7 +231,7 @@ fn explores(Times { start, end }: Times) -> Vec<Call> {
             "athanor.v1.ExploreService/Graph",
             of(json!({ "max_nodes": 10, "invert": true })),
             REFUSED,
-            "/names/1",
+            "/names/text",
         ),
         Call::of::<SubtreeRequest, SubtreeResponse>(
             "athanor.v1.ExploreService/Subtree",

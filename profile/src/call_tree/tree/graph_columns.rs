@@ -5,6 +5,37 @@ use std::sync::Arc;
 
 use super::Tree;
 
+/// Column of values that most nodes do not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SparseColumn {
+    /// Values other than 0, in the order of nodes.
+    pub values: Vec<i64>,
+    /// Number of nodes between the node of each value and that of the value before.
+    pub gaps: Vec<u32>,
+    /// Node after that of the last value.
+    next_node: u32,
+}
+
+impl SparseColumn {
+    /// Adds the value of a node, which comes after all nodes before it.
+    fn push(&mut self, node: u32, value: i64) {
+        if value != 0 {
+            self.values.push(value);
+            self.gaps.push(node - self.next_node);
+            self.next_node = node + 1;
+        }
+    }
+
+    /// Returns the greatest common divisor of all values, 0 if there are none.
+    fn divisor(&self) -> u64 {
+        self.values.iter().fold(0, |divisor, value| common_divisor(divisor, value.unsigned_abs()))
+    }
+
+    fn divide(&mut self, divisor: i64) {
+        self.values.iter_mut().for_each(|value| *value /= divisor);
+    }
+}
+
 /// Columns of a tree, one entry a node in preorder. The root is first, siblings are in the order of decreasing total, then
 /// of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,71 +44,59 @@ pub struct GraphColumns {
     pub callees: Vec<u32>,
     /// Index of each node's name in `names`.
     pub node_names: Vec<u32>,
-    /// Self value of each node, as a multiple of the divisor.
-    pub self_values: Vec<i64>,
-    /// Weight of the callees that a truncation left out, as a multiple of the divisor.
-    pub truncated: Vec<i64>,
+    /// Self values, as multiples of the divisor.
+    pub self_values: SparseColumn,
+    /// Weights of the callees that a truncation left out, as multiples of the divisor.
+    pub truncated: SparseColumn,
     /// Greatest common divisor of all values, at least 1.
     pub divisor: i64,
-    /// Names in the order of their first node. The empty name of the root is first.
+    /// Names in use, sorted. The empty name of the root is first.
     pub names: Vec<Arc<str>>,
 }
 
 impl GraphColumns {
     /// Returns the columns of a tree. Remainders of a truncation become the truncated weight of their caller.
     pub fn from_tree(tree: &Tree) -> GraphColumns {
-        let truncated = truncated_weights(tree);
-        let mut columns = GraphColumns::default();
-        let mut name_ids = vec![u32::MAX; tree.names.len()];
+        let count = tree.nodes.len();
+        let mut columns = GraphColumns { names: tree.names.clone(), ..GraphColumns::default() };
+        columns.callees.reserve_exact(count);
+        columns.node_names.reserve_exact(count);
         let mut pending = vec![0u32];
-        let mut siblings = Vec::new();
-        let mut divisor = 0u64;
         while let Some(at) = pending.pop() {
             let node = &tree.nodes[at as usize];
-            siblings.clear();
-            siblings.extend(tree.children(at).filter(|&child| !tree.nodes[child as usize].other));
-            // Reversed, because the last one is popped first.
-            siblings.sort_unstable_by_key(|&child| {
-                let child = &tree.nodes[child as usize];
-                (child.total, Reverse(child.name))
-            });
-            pending.extend_from_slice(&siblings);
-            let name = &mut name_ids[node.name as usize];
-            if *name == u32::MAX {
-                *name = columns.names.len() as u32;
-                columns.names.push(Arc::clone(&tree.names[node.name as usize]));
+            let index = columns.callees.len() as u32;
+            let first_sibling = pending.len();
+            let mut truncated = 0i64;
+            for callee in tree.children(at) {
+                match &tree.nodes[callee as usize] {
+                    remainder if remainder.other => truncated = truncated.wrapping_add(remainder.total),
+                    _ => pending.push(callee),
+                }
             }
-            columns.callees.push(siblings.len() as u32);
-            columns.node_names.push(*name);
-            columns.self_values.push(node.self_value);
-            columns.truncated.push(truncated[at as usize]);
-            divisor = common_divisor(divisor, node.self_value.unsigned_abs());
-            divisor = common_divisor(divisor, truncated[at as usize].unsigned_abs());
+            // Reversed, because the last one is popped first.
+            pending[first_sibling..].sort_unstable_by_key(|&callee| {
+                let callee = &tree.nodes[callee as usize];
+                (callee.total, Reverse(callee.name))
+            });
+            columns.callees.push((pending.len() - first_sibling) as u32);
+            columns.node_names.push(node.name);
+            columns.self_values.push(index, node.self_value);
+            columns.truncated.push(index, truncated);
         }
-        columns.divide(divisor);
+        columns.divide();
         columns
     }
 
     /// Divides all values by their greatest common divisor.
-    fn divide(&mut self, divisor: u64) {
+    fn divide(&mut self) {
+        let divisor = common_divisor(self.self_values.divisor(), self.truncated.divisor());
         // The magnitude of the least value does not fit. No other divisor than 1 is then of use.
         self.divisor = i64::try_from(divisor).unwrap_or(1).max(1);
         if self.divisor > 1 {
-            let values = self.self_values.iter_mut().chain(&mut self.truncated);
-            values.for_each(|value| *value /= self.divisor);
+            self.self_values.divide(self.divisor);
+            self.truncated.divide(self.divisor);
         }
     }
-}
-
-/// Returns the weight of the remainders below each node.
-fn truncated_weights(tree: &Tree) -> Vec<i64> {
-    let mut weights = vec![0i64; tree.nodes.len()];
-    for node in tree.nodes.iter().filter(|node| node.other) {
-        if let Some(weight) = weights.get_mut(node.parent as usize) {
-            *weight = weight.wrapping_add(node.total);
-        }
-    }
-    weights
 }
 
 /// Returns the greatest common divisor by Euclid's algorithm. Zero divides nothing, so the other number is returned.
@@ -102,7 +121,22 @@ mod tests {
     /// Self value and truncated weight by path, in the plain way.
     type WeightsByPath = BTreeMap<String, (i64, i64)>;
 
+    /// Returns the value of each node.
+    fn all_values(column: &SparseColumn, nodes: usize) -> Vec<i64> {
+        let mut values = vec![0; nodes];
+        let mut next = 0;
+        for (value, gap) in column.values.iter().zip(&column.gaps) {
+            next += *gap as usize;
+            values[next] = *value;
+            next += 1;
+        }
+        values
+    }
+
     fn weights_of_columns(columns: &GraphColumns) -> WeightsByPath {
+        let nodes = columns.callees.len();
+        let self_values = all_values(&columns.self_values, nodes);
+        let truncated = all_values(&columns.truncated, nodes);
         let mut found = WeightsByPath::new();
         let mut open: Vec<(String, u32)> = Vec::new();
         for at in 0..columns.callees.len() {
@@ -117,7 +151,7 @@ mod tests {
                     format!("{caller}/{name}")
                 }
             };
-            let weights = [columns.self_values[at], columns.truncated[at]];
+            let weights = [self_values[at], truncated[at]];
             let [self_value, truncated] = weights.map(|weight| weight * columns.divisor);
             assert!(found.insert(path.clone(), (self_value, truncated)).is_none(), "{path} is there twice");
             open.push((path, columns.callees[at]));
@@ -151,14 +185,16 @@ mod tests {
             columns.node_names.iter().map(|name| &*columns.names[*name as usize]).collect();
         assert_eq!(names, ["", "a", "c", "b", "d", "b"]);
         assert_eq!(columns.callees, [2, 2, 0, 0, 1, 0]);
-        assert_eq!((columns.divisor, &columns.self_values[..]), (2, &[0, 0, 30, 20, 5, 10][..]));
-        assert_eq!(columns.truncated, [3, 0, 0, 0, 0, 0]);
+        assert_eq!((columns.divisor, &columns.self_values.values[..]), (2, &[30, 20, 5, 10][..]));
+        assert_eq!(columns.self_values.gaps, [2, 0, 0, 0]);
+        assert_eq!((&columns.truncated.values[..], &columns.truncated.gaps[..]), (&[3][..], &[0][..]));
     }
 
     #[test]
     fn divisor_of_extreme_values_fits() {
         let columns = GraphColumns::from_tree(&tree(&[("a", i64::MIN)]));
-        assert_eq!((columns.divisor, columns.self_values[1]), (1, i64::MIN));
+        assert_eq!((columns.divisor, &columns.self_values.values[..]), (1, &[i64::MIN][..]));
+        assert_eq!(columns.self_values.gaps, [1]);
         assert_eq!(GraphColumns::from_tree(&Tree::default()).divisor, 1);
     }
 

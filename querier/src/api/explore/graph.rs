@@ -15,8 +15,12 @@ use crate::api::merge::merged_stacks;
 use crate::execute::executor::QueryExecutor;
 use crate::validate::{NodeLimit, invalid_argument};
 
+mod columns;
+mod decode;
 mod wire;
 
+pub use columns::encode_graph;
+pub use decode::{DecodedGraph, GraphFormatError};
 pub(crate) use wire::graph;
 
 /// Default number of nodes of a graph.

@@ -1,6 +1,6 @@
 // Encoder of `athanor.v1.GraphResponse` for tests and benches, independent of the decoder.
 
-/** Plain values of a response. */
+/** Plain values of a response: one entry a node or a name. `namePackage` has indexes in `packages`. */
 export interface ResponseFields {
   readonly callees: readonly number[];
   readonly name: readonly number[];
@@ -25,6 +25,24 @@ export interface ResponseFields {
   readonly averagedProfiles: bigint;
   readonly resolution: string;
 }
+
+/** Fields of `athanor.v1.TextTable`. */
+export interface TableFields {
+  readonly text: Uint8Array;
+  readonly shared: readonly number[];
+  readonly rest: readonly number[];
+}
+
+type TextTables = "names" | "files" | "binaries" | "packages";
+
+/** Fields of a response as they are on the wire. */
+export type WireFields = Omit<ResponseFields, TextTables> &
+  Readonly<Record<TextTables, TableFields>> & {
+    readonly selfGap: readonly number[];
+    readonly truncatedGap: readonly number[];
+  };
+
+const MAX_SHARED_BYTES = 255;
 
 /** Growing list of bytes. */
 class ByteWriter {
@@ -86,12 +104,89 @@ export function encodeBytesField(field: number, bytes: Uint8Array): Uint8Array {
   return writer.finish();
 }
 
-/** Encodes a response with the numbers of fields of the `.proto` file. */
+/** Front-codes texts. */
+export function frontCode(texts: readonly string[]): TableFields {
+  const utf8 = new TextEncoder();
+  const writer = new ByteWriter();
+  const shared: number[] = [];
+  const rest: number[] = [];
+  let before = new Uint8Array();
+  for (const text of texts) {
+    const bytes = utf8.encode(text);
+    let common = 0;
+    const most = Math.min(before.length, bytes.length, MAX_SHARED_BYTES);
+    while (common < most && before[common] === bytes[common]) common++;
+    // No character is split: bytes of this form continue one.
+    while (common > 0 && ((bytes[common] ?? 0) & 0xc0) === 0x80) common--;
+    shared.push(common);
+    rest.push(bytes.length - common);
+    writer.append(bytes.subarray(common));
+    before = bytes;
+  }
+  return { text: writer.finish(), shared, rest };
+}
+
+interface SparseEntries {
+  readonly values: bigint[];
+  readonly gaps: number[];
+}
+
+function sparseEntries(column: readonly bigint[]): SparseEntries {
+  const values: bigint[] = [];
+  const gaps: number[] = [];
+  let next = 0;
+  for (let node = 0; node < column.length; node++) {
+    const value = column[node] as bigint;
+    if (value === 0n) continue;
+    values.push(value);
+    gaps.push(node - next);
+    next = node + 1;
+  }
+  return { values, gaps };
+}
+
+/** Returns how the package of a name is written: the length of the name's beginning, or an index. */
+function packageCode(name: string, text: string, index: number): number {
+  return name.startsWith(text) ? 2 * new TextEncoder().encode(text).length : 2 * index + 1;
+}
+
+/** Converts plain values to the form of the wire. */
+export function wireOfResponse(fields: ResponseFields): WireFields {
+  const self = sparseEntries(fields.self);
+  const truncated = sparseEntries(fields.truncated);
+  return {
+    ...fields,
+    self: self.values,
+    selfGap: self.gaps,
+    truncated: truncated.values,
+    truncatedGap: truncated.gaps,
+    names: frontCode(fields.names),
+    files: frontCode(fields.files),
+    binaries: frontCode(fields.binaries),
+    packages: frontCode(fields.packages),
+    namePackage: fields.namePackage.map((index, name) =>
+      packageCode(fields.names[name] as string, fields.packages[index] as string, index),
+    ),
+  };
+}
+
 export function encodeResponse(fields: ResponseFields): Uint8Array {
+  return encodeWire(wireOfResponse(fields));
+}
+
+/** Encodes a response with the numbers of fields of the `.proto` file. */
+export function encodeWire(fields: WireFields): Uint8Array {
   const writer = new ByteWriter();
   const utf8 = new TextEncoder();
   const column = (field: number, values: readonly (bigint | number)[]) => {
     if (values.length > 0) writer.append(encodeBytesField(field, encodeVarints(values)));
+  };
+  const table = (field: number, values: TableFields) => {
+    const message = new ByteWriter();
+    message.append(encodeBytesField(1, values.text));
+    message.append(encodeBytesField(2, encodeVarints(values.shared)));
+    message.append(encodeBytesField(3, encodeVarints(values.rest)));
+    writer.append(encodeBytesField(field, message.finish()));
   };
   const texts = (field: number, values: readonly string[]) => {
     for (const text of values) writer.append(encodeBytesField(field, utf8.encode(text)));
@@ -104,24 +199,26 @@ export function encodeResponse(fields: ResponseFields): Uint8Array {
   column(1, fields.callees);
   column(2, fields.name);
   column(3, fields.self.map(zigzag));
-  column(4, fields.truncated.map(zigzag));
-  integer(5, fields.divisor);
-  texts(6, fields.names);
-  column(7, fields.nameFile);
-  column(8, fields.nameBinary);
-  column(9, fields.namePackage);
-  column(10, fields.nameLine);
-  texts(11, fields.files);
-  texts(12, fields.binaries);
-  texts(13, fields.packages);
-  integer(14, fields.total);
-  if (fields.unit !== "") texts(15, [fields.unit]);
-  integer(16, fields.period);
-  integer(17, fields.profiles);
-  integer(18, fields.fullNodes);
-  integer(19, fields.rootCallees);
-  texts(20, fields.warnings);
-  integer(21, fields.averagedProfiles);
-  if (fields.resolution !== "") texts(22, [fields.resolution]);
+  column(4, fields.selfGap);
+  column(5, fields.truncated.map(zigzag));
+  column(6, fields.truncatedGap);
+  integer(7, fields.divisor);
+  table(8, fields.names);
+  column(9, fields.nameFile);
+  column(10, fields.nameBinary);
+  column(11, fields.namePackage);
+  column(12, fields.nameLine);
+  table(13, fields.files);
+  table(14, fields.binaries);
+  table(15, fields.packages);
+  integer(16, fields.total);
+  if (fields.unit !== "") texts(17, [fields.unit]);
+  integer(18, fields.period);
+  integer(19, fields.profiles);
+  integer(20, fields.fullNodes);
+  integer(21, fields.rootCallees);
+  texts(22, fields.warnings);
+  integer(23, fields.averagedProfiles);
+  if (fields.resolution !== "") texts(24, [fields.resolution]);
   return writer.finish();
 }

@@ -72,15 +72,14 @@ export function truncateTree(node: OracleNode, count: number): OracleNode {
 }
 
 export function responseOfTree(root: OracleNode, overrides: Partial<ResponseFields> = {}): ResponseFields {
-  const names: string[] = [];
-  const indexes = new Map<string, number>();
   const nodes: OracleNode[] = [];
   const visit = (node: OracleNode) => {
     nodes.push(node);
-    if (!indexes.has(node.name)) indexes.set(node.name, names.push(node.name) - 1);
     for (const callee of node.callees) visit(callee);
   };
   visit(root);
+  const names = [...new Set(nodes.map((node) => node.name))].sort();
+  const indexes = new Map(names.map((name, index) => [name, index]));
   let divisor = 0n;
   for (const node of nodes) {
     divisor = greatestCommonDivisor(greatestCommonDivisor(divisor, node.self), node.truncated);

@@ -1,15 +1,13 @@
 //! Graph on the wire.
 
-use std::collections::HashMap;
-
 use athanor_chassis::Status;
-use athanor_profile::analysis::frame_origins::FrameOrigins;
-use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns};
+use athanor_profile::call_tree::tree::FrameGrouping;
 use athanor_proto::athanor::v1::{GraphGroupBy, GraphRequest, GraphResponse};
 
 use super::super::averages::value_divisor;
 use super::super::period::sampling_period;
 use super::super::wire::{parse_query, resolution_text};
+use super::columns::encode_graph;
 use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, load_stacks};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
@@ -52,7 +50,7 @@ async fn compute_graph(
             let entries = columns.callees.len() * COLUMN_ENTRY_BYTES;
             let names = columns.names.len() * NAME_ENTRY_BYTES;
             job_executor.reserve_memory(&held, entries + names + 2 * texts)?;
-            let response = GraphResponse {
+            Ok(GraphResponse {
                 total,
                 unit,
                 period,
@@ -62,9 +60,8 @@ async fn compute_graph(
                 warnings: held.warnings(),
                 averaged_profiles: divisor.averaged_profiles(),
                 resolution: resolution_text(&held),
-                ..GraphResponse::default()
-            };
-            Ok(with_columns(response, columns, &stacks.origins(shape.grouping)))
+                ..encode_graph(columns, &stacks.origins(shape.grouping))
+            })
         })
         .await?
 }
@@ -102,50 +99,4 @@ fn parse_shape(
         grouping,
         label,
     })
-}
-
-/// Texts by index, each once. The empty text is the first.
-struct TextColumn {
-    texts: Vec<String>,
-    ids: HashMap<String, u32>,
-}
-
-impl TextColumn {
-    fn new() -> Self {
-        TextColumn { texts: vec![String::new()], ids: HashMap::from([(String::new(), 0)]) }
-    }
-
-    fn index_of(&mut self, text: &str) -> u32 {
-        if let Some(id) = self.ids.get(text) {
-            return *id;
-        }
-        let id = self.texts.len() as u32;
-        self.texts.push(text.to_owned());
-        self.ids.insert(text.to_owned(), id);
-        id
-    }
-}
-
-/// Adds the columns to a response.
-fn with_columns(response: GraphResponse, columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
-    let mut response = GraphResponse {
-        callees: columns.callees,
-        name: columns.node_names,
-        self_: columns.self_values,
-        truncated: columns.truncated,
-        divisor: columns.divisor,
-        names: columns.names.iter().map(|name| name.to_string()).collect(),
-        ..response
-    };
-    let [mut files, mut binaries, mut packages] = [TextColumn::new(), TextColumn::new(), TextColumn::new()];
-    for name in &columns.names {
-        let origin = origins.get(name);
-        response.name_file.push(files.index_of(origin.file));
-        response.name_binary.push(binaries.index_of(origin.binary));
-        response.name_package.push(packages.index_of(origin.package));
-        // Negative lines are damaged, and none is that great.
-        response.name_line.push(u32::try_from(origin.line).unwrap_or(0));
-    }
-    (response.files, response.binaries, response.packages) = (files.texts, binaries.texts, packages.texts);
-    response
 }
