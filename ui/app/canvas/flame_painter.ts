@@ -1,7 +1,7 @@
 // Drawing of a flame graph: fills, patterns and labels of the visible boxes, and rings above them.
 
-import { CodeKind } from "../graph/code_kind";
-import { type FrameColors, SLOT_COUNT, slotOfShare } from "../graph/colors";
+import { CodeKind, type NameKinds } from "../graph/code_kind";
+import { type FrameColors, type NameSlots, SLOT_COUNT, slotOfShare } from "../graph/colors";
 import type { Graph } from "../graph/graph";
 import { BoxKind, type BoxList } from "../graph/layout";
 import { cssColor } from "../graph/oklch";
@@ -24,10 +24,9 @@ export interface FlameScene {
   readonly geometry: RowGeometry;
   readonly size: SurfaceSize;
   readonly colors: FrameColors;
-  /** Kind of code of each name. */
-  readonly kinds: Uint8Array;
-  /** Slot of each name, or undefined to color by share. */
-  readonly slots: Uint8Array | undefined;
+  readonly kinds: NameKinds;
+  /** Slots of names, or undefined to color by share. */
+  readonly slots: NameSlots | undefined;
   /** Flag of each name that the search matches; undefined without a search. */
   readonly matches: Uint8Array | undefined;
   /** Text of a box of weight that the server left out. */
@@ -119,7 +118,7 @@ export class FlamePainter {
       if (boxKind === BoxKind.merged) continue;
       const name = graph.name[boxes.node[box] as number] as number;
       const isDimmed = matches !== undefined && matches[name] !== 1;
-      const kind = kinds[name] as number;
+      const kind = kinds.kindOf(name);
       if (boxKind === BoxKind.frame && (isDimmed || kind === CodeKind.application || boxes.node[box] === 0))
         continue;
       const pattern = boxKind === BoxKind.hidden ? this.patterns?.hidden : this.patterns?.ofKind.get(kind);
@@ -144,7 +143,7 @@ function styleOfBox(scene: FlameScene, box: number): number {
   if (node === 0) return SLOT_COUNT + 1;
   return slots === undefined
     ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
-    : (slots[name] as number);
+    : slots.slotOf(name);
 }
 
 interface BoxRect {

@@ -54,7 +54,8 @@ export class LabelCache {
     const forms = this.formsOf(index, name);
     const available = step * WIDTH_STEP_PIXELS;
     let label = fitLabel(forms, available, (text) => this.estimateWidth(text));
-    if (this.measureWidth(label) > available) {
+    // Sums of character widths are exact for ASCII; other letters join and stack.
+    if (!IS_ASCII.test(label) && this.measureWidth(label) > available) {
       label = fitLabel(forms, available, (text) => this.measureWidth(text));
     }
     if (this.labels.size >= MAX_CACHED_LABELS) this.clear();
@@ -97,3 +98,5 @@ export class LabelCache {
 }
 
 const ELLIPSIS_CODE = 0x2026;
+/** Printable ASCII, behind the ellipsis of a cut label. */
+const IS_ASCII = /^…?[\u0020-\u007e]*$/;

@@ -1,6 +1,6 @@
 // Drawing of the minimap: the whole graph in small, with the visible part marked.
 
-import { SLOT_COUNT, slotOfShare } from "../graph/colors";
+import { type NameSlots, SLOT_COUNT, slotOfShare } from "../graph/colors";
 import type { Graph } from "../graph/graph";
 import { BoxKind, BoxList, type LayoutColumns, layOutBoxes } from "../graph/layout";
 import { cssColor } from "../graph/oklch";
@@ -14,7 +14,7 @@ export interface MinimapScene {
   readonly graph: Graph;
   readonly columns: LayoutColumns;
   readonly colors: FlameScene["colors"];
-  readonly slots: Uint8Array | undefined;
+  readonly slots: NameSlots | undefined;
   readonly matches: Uint8Array | undefined;
   readonly size: SurfaceSize;
   readonly rootAtBottom: boolean;
@@ -65,7 +65,7 @@ function styleOf(scene: MinimapScene, boxes: BoxList, box: number): number {
   if (node === 0) return SLOT_COUNT + 1;
   return slots === undefined
     ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
-    : (slots[name] as number);
+    : slots.slotOf(name);
 }
 
 /** Smallest edge of the mark of the visible part. */

@@ -30,15 +30,26 @@ export function classifyCode(name: string, binary: string, packageName: string):
   return CodeKind.application;
 }
 
-/** Classifies every name of a graph. */
-export function classifyNames(graph: Graph): Uint8Array {
-  const kinds = new Uint8Array(graph.names.length);
-  for (let index = 0; index < kinds.length; index++) {
-    kinds[index] = classifyCode(
-      graph.names[index] as string,
-      graph.binaries[graph.nameBinary[index] as number] as string,
-      graph.packages[graph.namePackage[index] as number] as string,
-    );
+const UNCLASSIFIED = 255;
+
+/** Kinds of the names of one graph. A name is classified when it is drawn: most names of a large graph never are. */
+export class NameKinds {
+  private readonly kinds: Uint8Array;
+
+  constructor(private readonly graph: Graph) {
+    this.kinds = new Uint8Array(graph.names.length).fill(UNCLASSIFIED);
   }
-  return kinds;
+
+  kindOf(name: number): CodeKind {
+    const known = this.kinds[name] as number;
+    if (known !== UNCLASSIFIED) return known as CodeKind;
+    const { graph } = this;
+    const kind = classifyCode(
+      graph.names[name] as string,
+      graph.binaries[graph.nameBinary[name] as number] as string,
+      graph.packages[graph.namePackage[name] as number] as string,
+    );
+    this.kinds[name] = kind;
+    return kind;
+  }
 }

@@ -1,6 +1,6 @@
 // Colors of frames. One lightness a theme, so that no frame weighs more than its width says.
 
-import { CodeKind } from "./code_kind";
+import { CodeKind, type NameKinds } from "./code_kind";
 import type { Graph } from "./graph";
 import { type RgbColor, rgbFromOklch } from "./oklch";
 
@@ -138,14 +138,27 @@ export function slotOfKind(kind: CodeKind): number | undefined {
   return kind === CodeKind.unknown ? UNKNOWN_SLOT : undefined;
 }
 
-/** Returns the slot of each name. The scheme `share` colors nodes instead; see `slotOfShare`. */
-export function slotsOfNames(graph: Graph, kinds: Uint8Array, scheme: "package" | "binary"): Uint8Array {
-  const slots = new Uint8Array(graph.names.length);
-  for (let index = 0; index < slots.length; index++) {
-    const kind = kinds[index] as CodeKind;
-    slots[index] = slotOfKind(kind) ?? slotOfText(colorKey(graph, index, scheme));
+const NO_SLOT = 255;
+
+/** Slots of the names of one graph, computed when a name is drawn. `share` colors nodes instead; see `slotOfShare`. */
+export class NameSlots {
+  private readonly slots: Uint8Array;
+
+  constructor(
+    private readonly graph: Graph,
+    private readonly kinds: NameKinds,
+    private readonly scheme: "package" | "binary",
+  ) {
+    this.slots = new Uint8Array(graph.names.length).fill(NO_SLOT);
   }
-  return slots;
+
+  slotOf(name: number): number {
+    const known = this.slots[name] as number;
+    if (known !== NO_SLOT) return known;
+    const slot = slotOfKind(this.kinds.kindOf(name)) ?? slotOfText(colorKey(this.graph, name, this.scheme));
+    this.slots[name] = slot;
+    return slot;
+  }
 }
 
 function colorKey(graph: Graph, index: number, scheme: "package" | "binary"): string {

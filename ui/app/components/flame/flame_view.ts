@@ -136,6 +136,18 @@ export class FlameView {
     this.requestDraw();
   }
 
+  /** Draws what was requested without waiting for a frame. */
+  drawNow(): void {
+    cancelAnimationFrame(this.frameRequest);
+    this.frameRequest = 0;
+    this.draw();
+  }
+
+  /** Number of boxes of the last drawing. */
+  get boxCount(): number {
+    return this.boxes.count;
+  }
+
   /** Returns the range of a node. */
   rangeOf(node: number): ZoomRange {
     if (this.prepared === undefined) return WHOLE_RANGE;

@@ -1,7 +1,7 @@
 // Columns that follow from a graph. All views of the graph share them.
 
-import { classifyNames } from "../../graph/code_kind";
-import { type ColorScheme, slotsOfNames } from "../../graph/colors";
+import { NameKinds } from "../../graph/code_kind";
+import { type ColorScheme, NameSlots } from "../../graph/colors";
 import type { Graph } from "../../graph/graph";
 import { type LayoutColumns, prepareLayout } from "../../graph/layout";
 
@@ -9,22 +9,21 @@ import { type LayoutColumns, prepareLayout } from "../../graph/layout";
 export class PreparedGraph {
   readonly graph: Graph;
   readonly columns: LayoutColumns;
-  /** Kind of code of each name. */
-  readonly kinds: Uint8Array;
-  private readonly slots = new Map<ColorScheme, Uint8Array>();
+  readonly kinds: NameKinds;
+  private readonly slots = new Map<ColorScheme, NameSlots>();
 
   constructor(graph: Graph) {
     this.graph = graph;
     this.columns = prepareLayout(graph);
-    this.kinds = classifyNames(graph);
+    this.kinds = new NameKinds(graph);
   }
 
-  /** Returns the color slot of each name; undefined if nodes are colored by share. */
-  slotsOf(scheme: ColorScheme): Uint8Array | undefined {
+  /** Returns the color slots of names; undefined if nodes are colored by share. */
+  slotsOf(scheme: ColorScheme): NameSlots | undefined {
     if (scheme === "share") return undefined;
     let slots = this.slots.get(scheme);
     if (slots === undefined) {
-      slots = slotsOfNames(this.graph, this.kinds, scheme);
+      slots = new NameSlots(this.graph, this.kinds, scheme);
       this.slots.set(scheme, slots);
     }
     return slots;
