@@ -1,25 +1,36 @@
-// Bundles and runs the benches: `npm run bench`.
+// Bundles and runs benches: `npm run bench`, or `node bench/run.mjs graph draw server` for some of them.
+// `server` measures the program that ATHANOR_BIN names. Its UI is the embedded one, or that in the folder ATHANOR_UI_DIST.
 
 import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { build } from "vite";
 
-const folder = mkdtempSync(join(tmpdir(), "athanor-ui-bench-"));
-try {
+const BENCHES = { graph: "graph_bench.ts", draw: "draw_bench.mjs", server: "server_bench.mjs" };
+// Below `node_modules`, where bundles find the packages that are not part of them.
+const folder = mkdtempSync(fileURLToPath(new URL("../node_modules/.bench-", import.meta.url)));
+
+async function runBench(name) {
+  const file = BENCHES[name];
+  if (file === undefined) throw new Error(`no bench ${name}; there are ${Object.keys(BENCHES).join(", ")}`);
   await build({
     configFile: false,
     logLevel: "error",
     build: {
       outDir: folder,
+      emptyOutDir: false,
       target: "node20",
       minify: false,
-      ssr: new URL("./graph_bench.ts", import.meta.url).pathname,
-      rollupOptions: { output: { entryFileNames: "graph_bench.mjs" } },
+      ssr: fileURLToPath(new URL(file, import.meta.url)),
+      rollupOptions: { output: { entryFileNames: `${name}.mjs` } },
     },
   });
-  await import(pathToFileURL(join(folder, "graph_bench.mjs")).href);
+  await import(pathToFileURL(join(folder, `${name}.mjs`)).href);
+}
+
+const names = process.argv.slice(2);
+try {
+  for (const name of names.length > 0 ? names : Object.keys(BENCHES)) await runBench(name);
 } finally {
-  rmSync(folder, { recursive: true });
+  rmSync(folder, { recursive: true, force: true });
 }
