@@ -103,6 +103,18 @@ test("commands of the sandwich print its totals", async ({ openShop, shopSite })
   expect(output).toContain(total.toString());
 });
 
+test("exports select profiles, spans and traces as the view does", async ({ openShop }) => {
+  const profile = "11111111-2222-4333-8444-55555555555a";
+  const page = await openShop({ w: "icicle", id: profile, sp: "00000000000000a1" });
+  await page.getByRole("button", { name: "Save the query as a file" }).click();
+  const href = await page.getByRole("link", { name: "pprof" }).getAttribute("href");
+  const { searchParams } = new URL(href ?? "");
+  expect([searchParams.getAll("profileId"), searchParams.getAll("spanId")]).toEqual([
+    [profile],
+    ["00000000000000a1"],
+  ]);
+});
+
 test("exports of the query are the files of the API", async ({ openShop, shopSite }) => {
   const page = await openShop({ w: "icicle", x: "focus=encoding/json.Marshal" });
   await flamePanel(page, "icicle").ready();

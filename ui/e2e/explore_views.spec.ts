@@ -1,7 +1,7 @@
 // Timeline, tree, sandwich and split views of Explore.
 import { formatCost, formatRate } from "../app/theme/cost";
 import { formatExact, formatValue } from "../app/theme/format";
-import { callApi } from "./support/api";
+import { callApi, pushFile } from "./support/api";
 import { expect, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf, totalOfPath } from "./support/shop";
@@ -57,6 +57,29 @@ test("timeline by label lists the groups of the API, stacked or as lines", async
   await expect.poll(() => new URL(page.url()).searchParams.get("tm")).toBe("stacked");
   await legend.first().getByRole("button").click();
   await expect(legend.first().getByRole("button")).toHaveAttribute("aria-pressed", "false");
+});
+
+test("timeline by a label with many values has the ten largest and the rest", async ({
+  openShop,
+  shopSite,
+}) => {
+  const { start, end } = shopSite.shop;
+  const values = Array.from({ length: 13 }, (_, index) => 10n + BigInt(index * index));
+  for (const [index, value] of values.entries()) {
+    const push = { fromMs: end - 600_000, extra: { sampleRate: "1000000000" } };
+    await pushFile(shopSite.api, `main;work ${value}\n`, { ...push, name: `shard.cpu{node=node-${index}}` });
+  }
+  const page = await openShop({ q: '{service_name="shard"}', g: "node", tv: "sum" });
+  const legend = page.getByRole("list", { name: "Values of node" }).getByRole("listitem");
+  await expect(legend).toHaveCount(11);
+  const shown = values.map((value, index) => ({ name: `node-${index}`, value })).reverse();
+  for (const { name, value } of shown.slice(0, 10))
+    await expect(legend.filter({ has: page.getByText(name, { exact: true }) })).toContainText(
+      formatValue(value, "nanoseconds"),
+    );
+  const rest = shown.slice(10).reduce((sum, { value }) => sum + value, 0n);
+  await expect(legend.filter({ hasText: "other" })).toContainText(formatValue(rest, "nanoseconds"));
+  expect(end).toBeGreaterThan(start);
 });
 
 test("gauges of the timeline are labeled as averages", async ({ openShop, calls, callShop, shopQuery }) => {

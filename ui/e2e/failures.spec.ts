@@ -62,16 +62,15 @@ test("error shows its message and trace id, and can be retried", async ({ page, 
   await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
   let isBroken = true;
   const message = "query reads 12.4 GiB, limits.max_query_bytes is 8 GiB; narrow the time range";
-  const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  const traceId = "0af7651916cd43dd8448eb211c80319c";
   proxyOf(site).replace = (path) =>
     isBroken && path.includes("ExploreService/Graph")
-      ? connectError(400, "invalid_argument", message, {
-          traceparent,
-          "x-trace-id": "0af7651916cd43dd8448eb211c80319c",
-        })
+      ? connectError(400, "invalid_argument", message, { traceresponse: `00-${traceId}-b7ad6b7169203331-01` })
       : undefined;
   await page.goto(linkTo(site.url, { p: "explore", y: CPU_TYPE }));
-  await expect(page.locator("main").getByRole("alert")).toContainText("limits.max_query_bytes is 8 GiB");
+  const alert = page.locator("main").getByRole("alert");
+  await expect(alert).toContainText("limits.max_query_bytes is 8 GiB");
+  await expect(alert.locator("code")).toHaveText(traceId);
   isBroken = false;
   await page.getByRole("button", { name: "Retry" }).click();
   await flamePanel(page).ready();

@@ -1,6 +1,6 @@
 // Fleet: each number equals that of the API, with at most three calls.
 import { costChange, formatCost, formatRate } from "../app/theme/cost";
-import { formatPercent } from "../app/theme/format";
+import { formatPercent, formatTime } from "../app/theme/format";
 import { callApi } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { flamePanel } from "./support/flame";
@@ -25,7 +25,7 @@ async function totalsBy(api: string, label: string, profileType: string, start: 
 }
 
 test("rows equal SelectSeries and Series, in at most three calls", async ({ openShop, calls, shopSite }) => {
-  const page = await openShop({ p: "fleet", q: "{}" });
+  const page = await openShop({ p: "fleet", q: "{}", tz: "utc" });
   const grid = page.getByRole("grid", { name: "Services" });
   await expect(grid.getByRole("row", { name: /checkout/ })).toBeVisible();
   const fleetCalls = calls.filter(({ method }) => /SelectSeries|\/Series/.test(method));
@@ -51,6 +51,25 @@ test("rows equal SelectSeries and Series, in at most three calls", async ({ open
   );
   const rows = await readTable(grid);
   expect(new Set(rows.map((row) => row["Service"]))).toEqual(services);
+  const typesOf = new Map<string, string[]>();
+  for (const { labels } of labelsSet) {
+    const labelOf = (name: string) =>
+      labels.find((label: { name: string }) => label.name === name)?.value ?? "";
+    typesOf.set(labelOf("service_name"), [
+      ...(typesOf.get(labelOf("service_name")) ?? []),
+      labelOf("__profile_type__"),
+    ]);
+  }
+  for (const [service, types] of typesOf) {
+    const row = grid.getByRole("row").filter({ has: page.getByText(service, { exact: true }) });
+    await expect(row.locator(".fleet-types")).toHaveAttribute("title", types.sort().join("\n"));
+  }
+  const trends = await callApi(shopSite.api, SELECT_SERIES, points[0]?.message);
+  for (const { labels, points: steps } of trends.series) {
+    const row = grid.getByRole("row").filter({ has: page.getByText(labels[0].value, { exact: true }) });
+    const lastSeen = Math.max(...steps.map(({ timestamp }: { timestamp: string }) => Number(timestamp)));
+    await expect(row.getByText(/ ago$/)).toHaveAttribute("title", formatTime(lastSeen, "utc"));
+  }
   const whole = [...now.values()].reduce((sum, value) => sum + value, 0n);
   for (const row of rows) {
     const value = now.get(row["Service"] ?? "");

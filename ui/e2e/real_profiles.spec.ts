@@ -2,10 +2,13 @@
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
+import { shellQuote } from "../app/components/request_commands";
 import { formatValue } from "../app/theme/format";
 import { callApi, pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { fetchFlame, flamePanel } from "./support/flame";
+import { runShell } from "./support/shell_command";
+import { CPU_TYPE } from "./support/shop";
 import { readTable } from "./support/table";
 
 const PROFILES = resolve(process.env["ATHANOR_SHARED_DATA"] ?? "../../shared/data", "pprof");
@@ -18,6 +21,34 @@ const FILES = [
   "python.pb.gz",
   "rust.pb.gz",
 ];
+
+/** Returns self value and total of each function, as `go tool pprof -top` prints them in nanoseconds. */
+async function readPprofTop(path: string): Promise<Map<string, readonly [flat: string, cum: string]>> {
+  const flags = "-top -unit=ns -nodecount=100000 -nodefraction=0 -symbolize=none";
+  const output = await runShell(`go tool pprof ${flags} ${shellQuote(path)} 2>/dev/null`);
+  const rows = output.matchAll(/^ *(\d+)(?:ns)? +\S+% +\S+% +(\d+)(?:ns)? +\S+% +(.+?)(?: \((?:partial-)?inline\))?$/gm);
+  return new Map([...rows].map(([, flat = "", cum = "", name = ""]) => [name, [flat, cum] as const]));
+}
+
+test("copied table equals go tool pprof -top", async ({ page, startOwnSite }) => {
+  const path = join(PROFILES, "go-cpu-labels.pb.gz");
+  test.skip(!existsSync(path), `skip: ${path} is missing`);
+  const expected = await readPprofTop(path).catch(() => undefined);
+  test.skip(expected === undefined, "skip: go is missing");
+  const { api, url } = await startOwnSite();
+  await pushFile(api, await readFile(path), { name: "real", fromMs: Date.now(), extra: { format: "pprof" } });
+  const { newestProfileTime } = await callApi(api, "querier.v1.QuerierService/GetProfileStats", {});
+  const hour = Math.floor(Number(newestProfileTime) / HOUR_MS) * HOUR_MS;
+  const range = { f: String(hour), u: String(hour + 2 * HOUR_MS) };
+  await page.goto(linkTo(url, { p: "explore", y: CPU_TYPE, w: "table", ...range }));
+  await page.getByRole("button", { name: "Copy as TSV" }).click();
+  await expect(page.getByText(/Copied \d+ rows/)).toBeVisible();
+  const lines = (await page.evaluate(() => navigator.clipboard.readText())).trimEnd().split("\n").slice(1);
+  const rows = lines.map((line) => line.split("\t"));
+  const shown = new Map(rows.map((cells) => [cells[5] ?? "", [cells[0], cells[3]]]));
+  expect(shown.size).toBe(rows.length);
+  expect([...shown].sort()).toEqual([...(expected ?? [])].sort());
+});
 
 for (const file of FILES) {
   const path = join(PROFILES, file);
