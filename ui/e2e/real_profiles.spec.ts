@@ -26,7 +26,9 @@ const FILES = [
 async function readPprofTop(path: string): Promise<Map<string, readonly [flat: string, cum: string]>> {
   const flags = "-top -unit=ns -nodecount=100000 -nodefraction=0 -symbolize=none";
   const output = await runShell(`go tool pprof ${flags} ${shellQuote(path)} 2>/dev/null`);
-  const rows = output.matchAll(/^ *(\d+)(?:ns)? +\S+% +\S+% +(\d+)(?:ns)? +\S+% +(.+?)(?: \((?:partial-)?inline\))?$/gm);
+  const rows = output.matchAll(
+    /^ *(\d+)(?:ns)? +\S+% +\S+% +(\d+)(?:ns)? +\S+% +(.+?)(?: \((?:partial-)?inline\))?$/gm,
+  );
   return new Map([...rows].map(([, flat = "", cum = "", name = ""]) => [name, [flat, cum] as const]));
 }
 
