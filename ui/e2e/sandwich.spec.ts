@@ -146,6 +146,35 @@ test("hidden callers and callees open where they are", async ({ page, shopSite, 
   }
 });
 
+test("menu and keys of both halves mean functions, whatever the frames of the graph are", async ({
+  openShop,
+  page,
+  shopSite,
+  shopQuery,
+}) => {
+  const serve = "net/http.(*Server).Serve";
+  const total = "shop/cart.(*Cart).Total";
+  await openShop({ w: "sandwich", fn: MARSHAL, fr: "package" });
+  const { callers, callees } = await fetchHalves(shopSite.api, shopQuery(), MARSHAL);
+  const panel = halfOf(page, "callers");
+  await panel.ready();
+  const copied = async (item: string, message: string) => {
+    await panel.click(callers, nodeAt(callers, [MARSHAL, total, serve]), undefined, "right");
+    await page.getByRole("menuitem", { name: item }).click();
+    await expect(page.getByText(message)).toBeVisible();
+    return page.evaluate(() => navigator.clipboard.readText());
+  };
+  expect(await copied("Copy stack", "Copied the stack.")).toBe([MARSHAL, total, serve].join("\n"));
+  const link = await copied("Copy link to its sandwich", "Copied the link.");
+  expect(new URL(link).searchParams.get("fn")).toBe(serve);
+  await halfOf(page, "callees").click(callees, nodeAt(callees, [MARSHAL, "runtime.mallocgc"]));
+  await halfOf(page, "callees").surface.focus();
+  await page.keyboard.press("i");
+  await expect(page.getByRole("list", { name: /Transforms/ }).getByRole("listitem")).toHaveText([
+    "Ignoreruntime.mallocgc",
+  ]);
+});
+
 /** Returns the color that the canvas of a graph has at a node. */
 async function colorAt(panel: FlamePanel, tree: FlameTree, node: FlameNode): Promise<string> {
   const { x, y } = await panel.pointOf(tree, node);

@@ -7,6 +7,7 @@ import { showName } from "../graph/names";
 import { navigate, view } from "../url/store";
 import type { TransformAction, ViewName, ViewState } from "../url/view_state";
 import { copyText } from "./clipboard";
+import { type FrameSelection, pageSelection } from "./flame/selection";
 import { linkOfView } from "./shell/copy_link";
 import { addTransform, functionOfFrame, hasTransforms, TRANSFORM_HELP, transformOfFrame } from "./transforms";
 import "./frame_menu.css";
@@ -19,6 +20,8 @@ export interface FrameMenuTarget {
   /** Names from the root to the frame; empty for the root. */
   readonly path: readonly string[];
   readonly graph?: Graph | undefined;
+  /** What the path means. By default that of the page. */
+  readonly selection?: FrameSelection | undefined;
   /** Element that has the focus after the menu. By default the one that has it now. */
   readonly returnFocus?: HTMLElement | undefined;
 }
@@ -60,8 +63,8 @@ const TRANSFORM_ITEMS: readonly (readonly [action: TransformAction, label: strin
 ];
 
 function itemsOf(target: FrameMenuTarget): MenuItem[] {
-  const { name, path } = target;
-  const { frames } = view.peek();
+  const { name, path, selection = pageSelection } = target;
+  const frames = selection.frames.peek();
   const isRoot = path.length === 0 && name === "";
   // The first level of a graph that is grouped by a label has values of the label, not functions.
   const isLabel = frames.startsWith("label:") && target.graph !== undefined && path.length === 1;
@@ -79,7 +82,8 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
   }));
   const openView = (viewName: ViewName, change: Partial<ViewState>) =>
     navigate({ views: viewsWith(view.peek().views, viewName), ...change });
-  const stack = view.peek().inverted ? path : [...path].reverse();
+  const stack = selection.isInverted.peek() ? path : [...path].reverse();
+  const linked = selection.isInLink ? { zoomPath: path, selectedPath: path } : { sandwichFunction: name };
   return [
     ...transforms,
     {
@@ -109,15 +113,11 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
       run: () => void copyText(stack.join("\n"), "Copied the stack."),
     },
     {
-      label: "Copy link to this frame",
+      label: selection.isInLink ? "Copy link to this frame" : "Copy link to its sandwich",
       help: "With fixed times",
-      isDisabled: false,
+      isDisabled: !selection.isInLink && isRoot,
       beginsGroup: false,
-      run: () =>
-        void copyText(
-          linkOfView(false, { zoomPath: path, selectedPath: path }),
-          "Copied the link. Its times are fixed.",
-        ),
+      run: () => void copyText(linkOfView(false, linked), "Copied the link. Its times are fixed."),
     },
   ];
 }

@@ -35,7 +35,7 @@ function FunctionPicker() {
 
 /** Selections of both graphs. Their paths begin at the function, so they are not those of the link. */
 function createSelections() {
-  return { callers: createLocalSelection(), callees: createLocalSelection() };
+  return { callers: createLocalSelection(true), callees: createLocalSelection(false) };
 }
 
 function SandwichBody({ result }: { readonly result: SandwichResult }) {

@@ -3,7 +3,6 @@
 import { scaleRange } from "../../canvas/zoom_range";
 import { nameOfNode, neighborsOfNode, pathOfNode } from "../../graph/path";
 import { findMatch } from "../../graph/search";
-import { view } from "../../url/store";
 import type { TransformAction } from "../../url/view_state";
 import { copyText } from "../clipboard";
 import { addTransform, hasTransforms, transformOfFrame } from "../transforms";
@@ -45,8 +44,8 @@ export function runCommand(command: FlameCommand, context: FlameContext): void {
   }
 }
 
-function addTransformOfNode({ graph, selectedNode }: FlameContext, action: TransformAction): void {
-  const { frames } = view.peek();
+function addTransformOfNode({ graph, selectedNode, selection }: FlameContext, action: TransformAction): void {
+  const frames = selection.frames.peek();
   const isLabel = frames.startsWith("label:") && graph.depth[selectedNode] === 1;
   if (selectedNode === 0 || isLabel || !hasTransforms(frames)) return;
   addTransform(transformOfFrame(action, nameOfNode(graph, selectedNode), frames));

@@ -151,7 +151,7 @@ export function handleKey(event: KeyboardEvent, context: FlameContext | undefine
 }
 
 export function openMenu(
-  graph: Graph,
+  { graph, selection }: Pick<FlameContext, "graph" | "selection">,
   node: number,
   x: number,
   y: number,
@@ -162,7 +162,7 @@ export function openMenu(
     y,
     name: node === 0 ? "" : nameOfNode(graph, node),
     path: pathOfNode(graph, node),
-    graph,
+    ...{ graph, selection },
   };
   openFrameMenu(returnFocus === null ? target : { ...target, returnFocus });
 }

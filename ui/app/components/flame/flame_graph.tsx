@@ -44,7 +44,8 @@ export interface FlameGraphProps {
 export function FlameGraph(props: FlameGraphProps) {
   const flame = useFlame(props);
   const { graph, zoomedNode, expansion, range, rows, contextRef, viewRef, matches } = flame;
-  const { colorBy, frames } = view.value;
+  const { colorBy } = view.value;
+  const frames = (props.selection ?? pageSelection).frames.value;
   return (
     <div class="flame">
       <PathBar
@@ -158,7 +159,7 @@ function useFlame(props: FlameGraphProps) {
     contextRef.current = {
       ...{ graph, direction, selection, matches, flameView, announcement, hover, openHidden, zoomHistory },
       ...{ zoomedNode, selectedNode },
-      openMenuAt: (node, x, y) => openMenu(graph, node, x, y, scroller.current),
+      openMenuAt: (node, x, y) => openMenu({ graph, selection }, node, x, y, scroller.current),
     };
   });
   useLayoutEffect(() => {

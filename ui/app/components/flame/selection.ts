@@ -2,9 +2,15 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { navigate, view } from "../../url/store";
+import type { FrameGrouping } from "../../url/view_state";
 
-/** Paths of frame names from the root. The root itself has the empty path. */
+/** Paths of frame names from the root, and what they mean. The root itself has the empty path. */
 export interface FrameSelection {
+  readonly frames: ReadonlySignal<FrameGrouping>;
+  /** Whether callers are below their callees. */
+  readonly isInverted: ReadonlySignal<boolean>;
+  /** Whether links store the paths. */
+  readonly isInLink: boolean;
   readonly zoomPath: ReadonlySignal<readonly string[]>;
   readonly selectedPath: ReadonlySignal<readonly string[]>;
   /** Zooms to a frame. Selects it, or the frame of `selected`. */
@@ -14,17 +20,23 @@ export interface FrameSelection {
 
 /** Selection of the page. All its views share it. */
 export const pageSelection: FrameSelection = {
+  frames: computed(() => view.value.frames),
+  isInverted: computed(() => view.value.inverted),
+  isInLink: true,
   zoomPath: computed(() => view.value.zoomPath),
   selectedPath: computed(() => view.value.selectedPath),
   zoomTo: (path, selected = path) => navigate({ zoomPath: path, selectedPath: selected }),
   select: (path) => navigate({ selectedPath: path }, "typing"),
 };
 
-/** Creates a selection that no link stores. */
-export function createLocalSelection(): FrameSelection {
+/** Creates a selection of functions that no link stores. */
+export function createLocalSelection(isInverted: boolean): FrameSelection {
   const zoomPath = signal<readonly string[]>([]);
   const selectedPath = signal<readonly string[]>([]);
   return {
+    frames: signal<FrameGrouping>("function"),
+    isInverted: signal(isInverted),
+    isInLink: false,
     zoomPath,
     selectedPath,
     zoomTo: (path, selected = path) => {
