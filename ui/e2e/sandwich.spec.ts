@@ -2,13 +2,12 @@
 import type { Page } from "@playwright/test";
 import { formatExact, formatPercent, formatValue } from "../app/theme/format";
 import { type JsonMessage, pushFile } from "./support/api";
-import { expect, test } from "./support/fixtures";
+import { expect, linkTo, test } from "./support/fixtures";
 import { type FlameNode, FlamePanel, type FlameTree, fetchFlame, flamePanel, nodeAt } from "./support/flame";
-import { CPU_TYPE, functionsOf } from "./support/shop";
+import { CPU_TYPE, functionsOf, HEAP_TYPE } from "./support/shop";
 
 const SANDWICH = "athanor.v1.ExploreService/Sandwich";
 const MARSHAL = "encoding/json.Marshal";
-const MAX_NODES = "20000";
 
 function halfOf(page: Page, half: "callers" | "callees"): FlamePanel {
   const part = half === "callers" ? ".is-callers" : ":not(.is-callers)";
@@ -19,15 +18,12 @@ function halfOf(page: Page, half: "callers" | "callees"): FlamePanel {
 async function fetchHalves(serverUrl: string, query: Record<string, unknown>, name: string) {
   const withTransform = (transform: unknown) => ({ ...query, transforms: [transform] });
   const below = await fetchFlame(serverUrl, {
-    ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true, maxNodes: MAX_NODES },
+    ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true },
   });
   const nodes = below.nodes.map((node) => ({ ...node, path: [name, ...node.path], depth: node.depth + 1 }));
   const root = { ...(below.nodes[0] as FlameNode), path: [], depth: 0, self: 0n, truncated: 0n };
   const callers: FlameTree = { ...below, nodes: [root, ...nodes] };
-  const callees = await fetchFlame(serverUrl, {
-    query: withTransform({ showFrom: { name } }),
-    maxNodes: MAX_NODES,
-  });
+  const callees = await fetchFlame(serverUrl, { query: withTransform({ showFrom: { name } }) });
   return { callers, callees };
 }
 
@@ -95,26 +91,50 @@ for (const name of [MARSHAL, "shop/tree.walk"]) {
   });
 }
 
-test("hidden callers and callees open where they are", async ({ page, shopSite, openShop }) => {
-  test.setTimeout(60_000);
-  const { start, end } = shopSite.shop;
-  // Each half has more frames than it shows. The last groups are the lightest.
-  const groups = 60;
-  const members = 500;
-  for (let first = 0; first < groups; first += 30) {
-    const lines: string[] = [];
-    for (let group = first; group < first + 30; group++) {
-      for (let member = 0; member < members; member++)
-        lines.push(`in${member};from${group};target;to${group};out${member} ${groups - group}`);
-    }
-    const fromMs = end - 120_000 - first * 1_000;
-    const push = { name: "crowd.cpu", fromMs, extra: { sampleRate: "1000000000" } };
-    await pushFile(shopSite.api, `${lines.join("\n")}\n`, push);
+test("values of gauges are averages in the bar and in both halves", async ({
+  openShop,
+  page,
+  callShop,
+  shopQuery,
+  shopSite,
+}) => {
+  const selector = '{service_name="cart"}';
+  const name = "shop/cart.(*Cart).Add";
+  const query = shopQuery({ profileType: HEAP_TYPE, selector });
+  const { callees: tree, ...response } = await callShop(SANDWICH, { query, function: name });
+  await openShop({ y: HEAP_TYPE, q: selector, w: "sandwich", fn: name });
+  const bar = page.locator(".sandwich-function");
+  const total = formatValue(BigInt(response.total), "bytes");
+  await expect(bar).toContainText(`total ${total} (${formatPercent(1n, 1n)})`);
+  await expect(bar).toContainText("averages");
+  const panel = halfOf(page, "callees");
+  await expect(panel.summary).toContainText(`${total} on average`);
+  const { callees } = await fetchHalves(shopSite.api, query, name);
+  for (const node of callees.nodes.slice(1)) {
+    await panel.hover(callees, node);
+    await expect(panel.tooltip).toContainText(node.name);
+    const average = totalsOfTree(tree).get(node.path.join("\n"));
+    expect((await panel.facts())["Total"]).toContain(formatValue(average ?? -1n, "bytes"));
   }
-  const selector = '{service_name="crowd"}';
-  const query = { profileType: CPU_TYPE, selector, start: String(start), end: String(end) };
-  const halves = await fetchHalves(shopSite.api, query, "target");
-  await openShop({ q: selector, w: "sandwich", fn: "target" });
+});
+
+test("hidden callers and callees open where they are", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite({ settings: ["limits.max_flamegraph_nodes_max=4000"] });
+  const end = Math.floor(Date.now() / 60_000) * 60_000;
+  // Each half has more frames than a graph. The last groups are the lightest.
+  const groups = 20;
+  const members = 300;
+  const lines: string[] = [];
+  for (let group = 0; group < groups; group++) {
+    for (let member = 0; member < members; member++)
+      lines.push(`in${member};from${group};target;to${group};out${member} ${groups - group}`);
+  }
+  const push = { name: "crowd.cpu", fromMs: end - 120_000, extra: { sampleRate: "1000000000" } };
+  await pushFile(api, `${lines.join("\n")}\n`, push);
+  const range = { start: String(end - 3_600_000), end: String(end) };
+  const halves = await fetchHalves(api, { profileType: CPU_TYPE, selector: "{}", ...range }, "target");
+  const view = { p: "explore", y: CPU_TYPE, f: range.start, u: range.end, w: "sandwich", fn: "target" };
+  await page.goto(linkTo(url, view));
   for (const [half, prefix] of [
     ["callers", "from"],
     ["callees", "to"],

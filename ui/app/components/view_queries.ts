@@ -13,9 +13,6 @@ import { type GraphOrigin, setGraphOrigin } from "./flame/graph_origin";
 import { functionsRequest } from "./function_rows";
 import { type FunctionTable, loadFunctionTable, type TenantRequest } from "./function_table";
 
-/** Maximum number of callers, and of callees, of a sandwich. Hidden ones open on a click. */
-const MAX_SANDWICH_NODES = 20_000;
-
 function shows(state: ViewState, ...names: readonly ViewName[]): boolean {
   return state.page === "explore" && state.views.some((name) => names.includes(name));
 }
@@ -67,16 +64,15 @@ export function sandwichRequests(state: ViewState): SandwichRequests | undefined
     ...query,
     transforms: [...(query.transforms ?? []), transform],
   });
-  const maxNodes = String(MAX_SANDWICH_NODES);
   return {
     query,
     // The trees of the response lack packages, so they are cut short.
     sandwich: { query, function: name, maxNodes: "1" },
     // Stacks that end with the function, upside down: below the function are its callers.
     callers: {
-      ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true, maxNodes },
+      ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true },
     },
-    callees: { query: withTransform({ showFrom: { name } }), maxNodes },
+    callees: { query: withTransform({ showFrom: { name } }) },
   };
 }
 
