@@ -38,17 +38,28 @@ ui-build:
 ui-test *ARGS:
     ./ui/test "$@"
 
-# Measures the web UI: decoding and layout of graphs in Node, size and processor time of graphs of the set R-1k
+# Measures the web UI: graphs in Node and in Chromium, then a server with R-1k and up to 1 000 services, and its pages
 bench-ui:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    . ./.ci/tools
     cargo build --release --locked --package athanor-cli
-    cd ui && npm ci --ignore-scripts && node bench/run.mjs && ATHANOR_BIN=$PWD/../target/release/athanor node bench/server_bench.mjs
+    cd ui
+    [ -d node_modules ] || npm ci --ignore-scripts --no-fund --no-audit
+    ATHANOR_BIN=$PWD/../target/release/athanor node bench/run.mjs
 
-# Runs the oracle of graphs and transforms on many histories, and a browser with a million label values
+# Runs the oracle of graphs and transforms on many histories, and a browser with a million label values and many refreshes
 ui-soak:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    . ./.ci/tools
     cargo build --locked --package athanor-cli
     ATHANOR_EXPLORE_CASES=5000 cargo test --locked --package athanor-querier --test explore
     PROPTEST_CASES=20000 cargo test --locked --package athanor-profile --lib call_tree
-    ATHANOR_BIN=$PWD/target/debug/athanor UI_LABEL_VALUES=1000000 ./ui/test e2e hostile
+    export ATHANOR_BIN=$PWD/target/debug/athanor
+    UI_LABEL_VALUES=1000000 ./ui/test e2e hostile
+    cd ui
+    UI_LEAK_ROUNDS=1000 node bench/run.mjs leaks
 
 # Sends two hours of profiles of a made-up shop to the server at URL
 ui-demo URL='http://127.0.0.1:4040':

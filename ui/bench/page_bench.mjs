@@ -1,4 +1,4 @@
-// Bench of pages: first load, fleet, actions of Explore, and memory after many of them.
+// Bench of pages: first load, fleet, and actions of Explore.
 
 import { readFileSync } from "node:fs";
 import { get } from "node:http";
@@ -10,8 +10,6 @@ import { median, percentile, report, reportPart } from "./report";
 const WINDOW_SIZE = { width: 1_600, height: 900 };
 const ROUNDS = 5;
 const ACTION_ROUNDS = 3;
-const LEAK_ROUNDS = 100;
-const WARM_UP_ROUNDS = 15;
 /** Pause in typing after which the page requests numbers. It is no work. */
 const TYPING_PAUSE_MS = 150;
 const KIB = 1024;
@@ -25,7 +23,7 @@ const CONTENT_TYPES = {
   ".svg": "image/svg+xml",
 };
 
-function linkTo(url, parameters) {
+export function linkTo(url, parameters) {
   return `${url}/ui/?${new URLSearchParams({ v: "1", y: CPU_TYPE, ...parameters })}`;
 }
 
@@ -220,49 +218,5 @@ export async function measureActions(browser, url, selector) {
   for (const [name, ofAction] of times) report({ name, measured: median(ofAction), unit: "ms" });
   const note = `median ${median(all).toFixed(0)}; each ends with the painted frame; floor: two frames`;
   report({ name: "all actions, p90", measured: percentile(all, 0.9), unit: "ms", goal: 50, floor: 33, note });
-  await context.close();
-}
-
-async function readMemory(session) {
-  await session.send("HeapProfiler.collectGarbage");
-  await session.send("HeapProfiler.collectGarbage");
-  const { usedSize } = await session.send("Runtime.getHeapUsage");
-  const { nodes, jsEventListeners } = await session.send("Memory.getDOMCounters");
-  return { usedSize, nodes, jsEventListeners };
-}
-
-export async function measureLeaks(browser, url, selector) {
-  const context = await openContext(browser);
-  const page = await context.newPage();
-  await page.goto(linkTo(url, { p: "explore", q: selector, f: "now-6h", w: "icicle" }));
-  const session = await context.newCDPSession(page);
-  const graph = page.locator(".flame-scroller").first();
-  const run = async (rounds) => {
-    for (let round = 0; round < rounds; round++) {
-      await graph.click({ position: { x: 200 + ((round * 97) % 1_200), y: 50 } });
-      await page.locator(".flame-path-part").first().click();
-      await page.locator(".refresh-control button").first().click();
-      await page.waitForFunction(() => document.querySelector('[aria-busy="true"]') === null);
-    }
-    await page.locator(".flame-path").hover();
-    await settle(page);
-  };
-  await settle(page);
-  await run(WARM_UP_ROUNDS);
-  const before = await readMemory(session);
-  await run(LEAK_ROUNDS);
-  const after = await readMemory(session);
-  reportPart(`${LEAK_ROUNDS} zooms and refreshes`);
-  const grown = (name, key, unit, goal, scale = 1) =>
-    report({
-      name,
-      measured: (after[key] - before[key]) / scale,
-      unit,
-      goal,
-      note: `after ${Math.round(after[key] / scale)}`,
-    });
-  grown("growth of the heap after garbage collection", "usedSize", "KiB", 1_024, KIB);
-  grown("growth of the number of elements and texts", "nodes", "", 50);
-  grown("growth of the number of event listeners", "jsEventListeners", "", 20);
   await context.close();
 }

@@ -1,12 +1,19 @@
 // Bundles and runs benches: `npm run bench`, or `node bench/run.mjs graph draw server` for some of them.
-// `server` measures the program that ATHANOR_BIN names. Its UI is the embedded one, or that in the folder ATHANOR_UI_DIST.
+// `server` and `leaks` measure the program that ATHANOR_BIN names, by default ../target/release/athanor. Its UI is the
+// embedded one, or that in the folder ATHANOR_UI_DIST. `leaks` is a long form of a part of `server` and only runs by name.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { build } from "vite";
 
-const BENCHES = { graph: "graph_bench.ts", draw: "draw_bench.mjs", server: "server_bench.mjs" };
+const BENCHES = {
+  graph: "graph_bench.ts",
+  draw: "draw_bench.mjs",
+  server: "server_bench.mjs",
+  leaks: "leak_bench.mjs",
+};
+const DEFAULT_BENCHES = ["graph", "draw", "server"];
 // Below `node_modules`, where bundles find the packages that are not part of them.
 const folder = mkdtempSync(fileURLToPath(new URL("../node_modules/.bench-", import.meta.url)));
 
@@ -30,7 +37,7 @@ async function runBench(name) {
 
 const names = process.argv.slice(2);
 try {
-  for (const name of names.length > 0 ? names : Object.keys(BENCHES)) await runBench(name);
+  for (const name of names.length > 0 ? names : DEFAULT_BENCHES) await runBench(name);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -4,11 +4,13 @@
 import { BenchServer } from "./bench_server.mjs";
 import { launchBrowser } from "./browser.mjs";
 import { measureGraphs } from "./graph_calls.mjs";
-import { measureActions, measureFirstLoad, measureFleet, measureLeaks } from "./page_bench.mjs";
+import { measureLeaks } from "./leaks.mjs";
+import { measureActions, measureFirstLoad, measureFleet } from "./page_bench.mjs";
 import { pushServices } from "./services.mjs";
 
 const SERVICES = 200;
 const MANY_SERVICES = 1_000;
+const LEAK_ROUNDS = 100;
 
 /** Returns the selector of the service of the reference set, which is the only one so far. */
 async function selectorOfDataset(url) {
@@ -33,7 +35,7 @@ try {
   await measureFirstLoad(browser, server.url);
   await measureFleet(browser, server.url, SERVICES, 60);
   await measureActions(browser, server.url, selector);
-  await measureLeaks(browser, server.url, selector);
+  await measureLeaks(browser, server.url, selector, LEAK_ROUNDS);
   await pushServices(server.url, SERVICES, MANY_SERVICES);
   await measureFleet(browser, server.url, MANY_SERVICES, 250);
 } finally {
