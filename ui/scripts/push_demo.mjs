@@ -6,6 +6,9 @@ import { createServer } from "vite";
 const SERVER_URL = process.argv[2] ?? process.env["ATHANOR_URL"] ?? "http://127.0.0.1:4040";
 const MINUTES = 120;
 const MINUTE_MS = 60_000;
+/** Time between two profiles: the step of a trend of an hour, so that each point of the fleet has one profile. */
+const PROFILE_MS = 75_000;
+const PROFILE_MINUTES = PROFILE_MS / MINUTE_MS;
 const CPU_PERIOD = 10_000_000n;
 const SAMPLES_PER_MINUTE = 6_000;
 const HEAP_PERIOD = 524_288n;
@@ -145,7 +148,7 @@ function profileOf(service, stacks, pod, minute, endMs) {
   const isCpu = (type) => type === "cpu";
   return ["cpu", "inuse_space"].map((type) => {
     const scale = isCpu(type)
-      ? (SAMPLES_PER_MINUTE * service.cores * load) / service.pods
+      ? (SAMPLES_PER_MINUTE * PROFILE_MINUTES * service.cores * load) / service.pods
       : 900 * Math.sqrt(load);
     const period = isCpu(type) ? CPU_PERIOD : HEAP_PERIOD;
     const samples = stacks.flatMap(({ stack, share }, index) => {
@@ -164,7 +167,7 @@ function profileOf(service, stacks, pod, minute, endMs) {
       periodType: isCpu(type) ? ["cpu", "nanoseconds"] : ["space", "bytes"],
       period,
       timeMs: endMs - (MINUTES - minute) * MINUTE_MS,
-      durationMs: MINUTE_MS,
+      durationMs: PROFILE_MS,
       samples,
     };
     return { labels, profile };
@@ -188,9 +191,9 @@ async function loadSupport() {
 }
 
 const { encodePprof, pushSeries } = await loadSupport();
-const endMs = Math.floor(Date.now() / MINUTE_MS) * MINUTE_MS;
+const endMs = Math.floor(Date.now() / PROFILE_MS) * PROFILE_MS;
 const plans = SERVICES.map((service) => ({ service, stacks: stacksOf(service) }));
-for (let minute = 0; minute < MINUTES; minute++) {
+for (let minute = 0; minute < MINUTES; minute += PROFILE_MINUTES) {
   const series = plans.flatMap(({ service, stacks }) =>
     Array.from({ length: service.pods }, (_, pod) => profileOf(service, stacks, pod, minute, endMs)).flat(),
   );
