@@ -4,9 +4,10 @@ use std::path::Path;
 
 use athanor_block::{BlockMeta, FORMAT_VERSION, FileMeta, PARQUET_FILES, TenantMeta};
 use athanor_chassis::Random;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::analysis::transform::{StackTransform, StackTransforms};
 use athanor_profile::call_tree::flamegraph::Flamegraph;
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree};
 use athanor_profile::formats::pprof::encode;
 use athanor_profile::generate::{FlightChunk, FlightEvent, arbitrary_profile};
 use athanor_profile::store_interface::source::MemorySource;
@@ -19,6 +20,7 @@ use athanor_proto::settings::v1::{
     StacktraceFilter, StacktraceFilterFunctionName, UpsertRecordingRuleRequest,
 };
 use athanor_proto::types::v1::LabelPair;
+use athanor_querier::encode_graph;
 use athanor_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, ProfileListQuery, ProfileQuery, QueryKind,
     SamplesQuery, StackFilter, TimeGrid, TimeSeriesQuery, run_all,
@@ -82,6 +84,7 @@ fn main() -> std::io::Result<()> {
     for (number, query) in RENDER.iter().enumerate() {
         save("render", &format!("seed-{number}"), query.as_bytes())?;
     }
+    graphs(&save)?;
     names::seeds(&save)?;
     nodes::seeds(&save)?;
     agent::seeds(&save)?;
@@ -129,6 +132,20 @@ fn texts(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::R
         save("ingest-name", &format!("seed-{number}"), text.as_bytes())?;
     }
     Ok(())
+}
+
+/// Responses with a graph, and bytes that describe a tree.
+fn graphs(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    for seed in 0..20 {
+        let profile = arbitrary_profile(seed);
+        let mut tree = Tree::from_profile(&profile, 0);
+        tree.truncate(seed as usize * 5);
+        let totals = profile.totals_by_stack(0);
+        let origins = FrameOrigins::from_totals(&profile.dictionary, &totals, FrameGrouping::Function);
+        let response = encode_graph(GraphColumns::from_tree(&tree), &origins);
+        save("graph", &format!("response-{seed}"), &[&[1], &response.encode_to_vec()[..]].concat())?;
+    }
+    save("graph", "tree", &[254, 4, 8, 38, 5, 42, 3, 4, 12, 54, 13, 34])
 }
 
 /// What blocks say of themselves, and changes to their files.

@@ -1,12 +1,15 @@
 //! Where frames of a tree come from: file, line, binary and package of each name.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+use hashbrown::HashMap;
 
 use crate::analysis::package_name::package_name;
 use crate::call_tree::tree::{FrameGrouping, FrameNames};
 use crate::data_model::model::Dictionary;
 use crate::data_model::symbols::{Function, NO_ENTRY, StringTable, SymbolTable};
+use crate::encoding::hash::{PrehashedMap, SeededMap};
 
 /// Origins by frame name. A name that comes from several files, binaries or packages has the heaviest of each.
 pub struct FrameOrigins {
@@ -43,11 +46,11 @@ struct FunctionTexts {
 /// Weights of the texts of names, by name and text.
 #[derive(Default)]
 struct OriginWeights {
-    files: HashMap<(u32, u32), u64>,
-    binaries: HashMap<(u32, u32), u64>,
-    packages: HashMap<(u32, u32), u64>,
-    /// Weights of lines, by name, file and line.
-    lines: HashMap<(u32, u32, i64), u64>,
+    files: PrehashedMap<(u32, u32), u64>,
+    binaries: PrehashedMap<(u32, u32), u64>,
+    packages: PrehashedMap<(u32, u32), u64>,
+    /// Weights of lines, by name, file and line. Clients choose the numbers of lines.
+    lines: SeededMap<(u32, u32, i64), u64>,
 }
 
 impl FrameOrigins {
@@ -122,14 +125,18 @@ fn function_texts(
     symbols.functions().iter().map(function_texts).collect()
 }
 
-fn add_weight<K: std::hash::Hash + Eq>(weights: &mut HashMap<K, u64>, key: K, weight: u64) {
+fn add_weight<K: Hash + Eq, S: BuildHasher>(weights: &mut HashMap<K, u64, S>, key: K, weight: u64) {
     let sum = weights.entry(key).or_default();
     *sum = sum.saturating_add(weight);
 }
 
 /// Returns the heaviest text of each name. Of equally heavy ones the first in their order wins, so that the result does not
 /// depend on the order of a dictionary.
-fn heaviest_texts(weights: HashMap<(u32, u32), u64>, names: &StringTable, texts: &StringTable) -> Vec<u32> {
+fn heaviest_texts(
+    weights: PrehashedMap<(u32, u32), u64>,
+    names: &StringTable,
+    texts: &StringTable,
+) -> Vec<u32> {
     let mut heaviest = vec![(0u64, 0u32); names.len()];
     for ((name, text), weight) in weights {
         let best = &mut heaviest[name as usize];
@@ -141,7 +148,7 @@ fn heaviest_texts(weights: HashMap<(u32, u32), u64>, names: &StringTable, texts:
 }
 
 /// Returns the heaviest line of each name in its file, the first of equally heavy ones.
-fn heaviest_lines(weights: HashMap<(u32, u32, i64), u64>, files: &[u32]) -> Vec<i64> {
+fn heaviest_lines(weights: SeededMap<(u32, u32, i64), u64>, files: &[u32]) -> Vec<i64> {
     let mut heaviest = vec![(0u64, 0i64); files.len()];
     let in_file = weights.into_iter().filter(|((name, file, _), _)| files[*name as usize] == *file);
     for ((name, _, line), weight) in in_file {

@@ -76,13 +76,7 @@ impl StackTable {
     }
     /// Adds a stack that ends at a node, with these location hashes, leaf first.
     pub(crate) fn add_leaf(&mut self, leaf: u32, hashes: &[ContentHash]) -> u32 {
-        let id = self.leaves.len() as u32;
-        let known = *self.ids.entry(Self::stack_hash(hashes)).or_insert(id);
-        if known == id {
-            self.leaves.push(leaf);
-            self.hashes.push(Self::stack_hash(hashes));
-        }
-        known
+        self.intern_leaf(Self::stack_hash(hashes), leaf)
     }
     /// Reserves memory for this many more nodes and stacks.
     pub fn reserve(&mut self, nodes: usize, stacks: usize) {

@@ -184,7 +184,9 @@ fn read_location(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) ->
 fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Result<(), CodecError> {
     let symbols = &dictionary.symbols;
     let stacks = &mut dictionary.stacks;
-    for _ in 0..unpacker.read_count()? {
+    let nodes = unpacker.read_count()?;
+    stacks.reserve(nodes, 0);
+    for _ in 0..nodes {
         let before = stacks.nodes().len();
         let wrong = unpacker.error_here("an unknown parent id");
         let parent = match unpacker.read_number()? {
@@ -196,7 +198,9 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
         check_is_new(unpacker, new, before)?;
     }
     let mut hashes: Vec<ContentHash> = Vec::new();
-    for _ in 0..unpacker.read_count()? {
+    let leaves = unpacker.read_count()?;
+    stacks.reserve(0, leaves);
+    for _ in 0..leaves {
         let leaf = within_or_none(unpacker, stacks.nodes().len())?;
         hashes.clear();
         hashes.extend(stacks.path(leaf).map(|location| symbols.location_hash(location)));

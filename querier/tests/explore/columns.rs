@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use athanor_profile::Dictionary;
 use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder};
-use athanor_profile::data_model::model::Dictionary;
 use athanor_proto::athanor::v1::{GraphResponse, TextTable};
 use athanor_querier::{DecodedGraph, GraphFormatError, encode_graph};
 use proptest::prelude::*;

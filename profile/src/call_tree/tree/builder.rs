@@ -203,6 +203,9 @@ pub(super) fn stack_nodes(
             live[node.parent as usize] |= live[at];
         }
     }
+    let live_nodes = live.iter().filter(|live| **live).count();
+    drafts.nodes.reserve(live_nodes);
+    drafts.children.reserve(live_nodes);
     let mut names = FrameNames::new(&dictionary.symbols, grouping);
     let mut places = vec![0u32; path.len()];
     // Name of each node's innermost frame, if it is one frame with callees of the same name.

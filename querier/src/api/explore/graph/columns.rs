@@ -1,7 +1,6 @@
 //! Encoder of the columns of a graph.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::call_tree::tree::GraphColumns;
@@ -15,22 +14,24 @@ pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphRespo
     let mut binaries = TextIndex::default();
     let mut packages = TextIndex::default();
     let mut name_line = Vec::with_capacity(columns.names.len());
+    let mut name_package = Vec::with_capacity(columns.names.len());
     for name in &columns.names {
         let origin = origins.get(name);
         files.push(origin.file);
         binaries.push(origin.binary);
         // Most packages are the beginning of the name.
-        packages.push(if name.starts_with(origin.package) { "" } else { origin.package });
+        let is_beginning = name.starts_with(origin.package);
+        packages.push(if is_beginning { "" } else { origin.package });
+        name_package.push((origin.package.len() as u32) << 1);
         // Negative lines are damaged, and none is that great.
         name_line.push(u32::try_from(origin.line).unwrap_or(0));
     }
     let files = files.finish();
     let binaries = binaries.finish();
     let packages = packages.finish();
-    let package_entry = |(name, index): (&Arc<str>, u32)| match index {
-        0 => (origins.get(name).package.len() as u32) << 1,
-        index => index << 1 | 1,
-    };
+    for (entry, index) in name_package.iter_mut().zip(packages.entries).filter(|(_, index)| *index > 0) {
+        *entry = index << 1 | 1;
+    }
     GraphResponse {
         callees: columns.callees,
         name: columns.node_names,
@@ -41,7 +42,7 @@ pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphRespo
         divisor: columns.divisor,
         name_file: files.entries,
         name_binary: binaries.entries,
-        name_package: columns.names.iter().zip(packages.entries).map(package_entry).collect(),
+        name_package,
         name_line,
         files: Some(files.table),
         binaries: Some(binaries.table),
