@@ -5,9 +5,8 @@ import {
   countVarints,
   GraphFormatError,
   readExactColumn,
-  readSignedColumn,
   readUint32Column,
-  type SignedColumn,
+  scatterSignedColumn,
 } from "./wire";
 
 /** Spans of the values and of the gaps of a column. */
@@ -17,7 +16,10 @@ export interface SparseSpans {
 }
 
 /** Column of all nodes, and what is needed to read it again without rounding. */
-export interface SparseColumn extends SignedColumn {
+export interface SparseColumn {
+  readonly values: Float64Array;
+  /** Sum of the magnitudes. Up to 2^53, the column and all its partial sums are exact. */
+  readonly magnitude: number;
   /** Index of the node of each value on the wire. */
   readonly nodes: Uint32Array;
 }
@@ -29,22 +31,19 @@ export function readSparseColumn(
   nodeCount: number,
   column: string,
 ): SparseColumn {
-  const count = countVarints(bytes, spans.values);
-  const stated = readSignedColumn(bytes, spans.values, count, column);
+  const count = countVarints(bytes, spans.gaps);
   const nodes = readUint32Column(bytes, spans.gaps, count, `${column}_gap`);
-  const values = new Float64Array(nodeCount);
   let next = 0;
   for (let index = 0; index < count; index++) {
     const node = next + (nodes[index] as number);
-    const value = stated.values[index] as number;
-    if (node >= nodeCount)
-      throw new GraphFormatError(`entry ${index} of column ${column} is beyond ${nodeCount} nodes`);
-    if (value === 0) throw new GraphFormatError(`entry ${index} of column ${column} is 0`);
     nodes[index] = node;
-    values[node] = value;
     next = node + 1;
   }
-  return { values, magnitude: stated.magnitude, nodes };
+  // Nodes only grow, so the last one is the greatest.
+  if (next > nodeCount) throw new GraphFormatError(`gaps of column ${column} pass ${nodeCount} nodes`);
+  const values = new Float64Array(nodeCount);
+  const magnitude = scatterSignedColumn(bytes, spans.values, nodes, values, column);
+  return { values, magnitude, nodes };
 }
 
 /** Decodes the values again, without rounding. */

@@ -170,22 +170,18 @@ function readLongUint32(bytes: Uint8Array, from: number, column: string): number
   return value;
 }
 
-/** Column of sint64 as floating-point numbers. */
-export interface SignedColumn {
-  readonly values: Float64Array;
-  /** Sum of the magnitudes. Up to 2^53, the column and all its partial sums are exact. */
-  readonly magnitude: number;
-}
-
-/** Decodes a packed column of sint64 (zigzag). */
-export function readSignedColumn(
+/**
+ * Decodes a packed column of sint64 (zigzag), none of them 0, and stores entry i in `values` at `targets[i]`. Returns the
+ * sum of the magnitudes. Up to 2^53, the column and all its partial sums are exact.
+ */
+export function scatterSignedColumn(
   bytes: Uint8Array,
   spans: readonly ByteSpan[],
-  count: number,
+  targets: Uint32Array,
+  values: Float64Array,
   column: string,
-): SignedColumn {
-  requireBytes(spans, count, column);
-  const values = new Float64Array(count);
+): number {
+  requireBytes(spans, targets.length, column);
   let magnitude = 0;
   let index = 0;
   for (const span of spans) {
@@ -209,12 +205,14 @@ export function readSignedColumn(
         while ((bytes[position++] as number) >= 0x80);
         value = readZigzag(bytes, start, position, column);
       }
-      values[index++] = value;
+      if (value === 0) throw new GraphFormatError(`entry ${index} of column ${column} is 0`);
+      // Entries beyond the targets have none and are counted below.
+      values[targets[index++] as number] = value;
       magnitude += value < 0 ? -value : value;
     }
   }
-  requireCount(index, count, column);
-  return { values, magnitude };
+  requireCount(index, targets.length, column);
+  return magnitude;
 }
 
 function readZigzag(bytes: Uint8Array, from: number, to: number, column: string): number {

@@ -3,8 +3,10 @@
 use athanor_proto::athanor::v1::{GraphResponse, TextTable};
 use thiserror::Error;
 
-/// Maximum number of bytes that a text shares with the one before. It bounds the memory of decoded texts.
+/// Maximum number of bytes that a text shares with the one before.
 pub(super) const MAX_SHARED_BYTES: usize = 255;
+/// Maximum number of bytes of all texts of a table, so that a short response cannot demand much memory.
+const MAX_TABLE_BYTES: usize = 256 << 20;
 
 /// Columns that break the format.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -14,7 +16,7 @@ pub enum GraphFormatError {
     Length {
         /// Name of the column.
         column: &'static str,
-        /// Its length.
+        /// Number of its entries.
         length: usize,
         /// Length of the column that it belongs to.
         expected: usize,
@@ -32,7 +34,7 @@ pub enum GraphFormatError {
     /// The numbers of callees do not describe one tree.
     #[error("numbers of callees do not describe one tree of {nodes} nodes")]
     Shape {
-        /// Number of nodes.
+        /// Number of nodes in the columns.
         nodes: usize,
     },
     /// The divisor is not positive.
@@ -55,9 +57,9 @@ pub struct DecodedGraph {
     pub truncated: Vec<i64>,
     /// Total of each node.
     pub totals: Vec<i64>,
-    /// Names.
+    /// Names in the order of their bytes.
     pub names: Vec<String>,
-    /// Line of each name.
+    /// Line of each name, 0 if it is not known.
     pub lines: Vec<u32>,
     files: IndexedTexts,
     binaries: IndexedTexts,
@@ -72,7 +74,8 @@ struct IndexedTexts {
 }
 
 impl DecodedGraph {
-    /// Decodes the columns of a response. The memory is bounded by the size of the response, 255 bytes for each text.
+    /// Decodes the columns of a response. Texts take at most 256 MiB a table, all else as
+    /// much as the response.
     pub fn from_response(response: &GraphResponse) -> Result<Self, GraphFormatError> {
         let nodes = response.callees.len();
         check_length("name", response.name.len(), nodes)?;
@@ -156,6 +159,7 @@ fn decode_texts(column: &'static str, table: Option<&TextTable>) -> Result<Vec<S
     check_length(column, rest.len(), shared.len())?;
     let mut texts: Vec<String> = Vec::with_capacity(shared.len());
     let mut left = text.as_str();
+    let mut bytes = 0usize;
     for (entry, (&shared, &length)) in shared.iter().zip(rest).enumerate() {
         let before = texts.last().map_or("", String::as_str);
         let begin = match shared as usize {
@@ -166,6 +170,10 @@ fn decode_texts(column: &'static str, table: Option<&TextTable>) -> Result<Vec<S
         let rest = left.get(..length as usize);
         let rest = rest.ok_or_else(|| entry_error(column, entry, "beyond the bytes of the texts"))?;
         left = &left[rest.len()..];
+        bytes += begin.len() + rest.len();
+        if bytes > MAX_TABLE_BYTES {
+            return Err(entry_error(column, entry, "beyond 256 MiB of texts"));
+        }
         texts.push([begin, rest].concat());
     }
     match left.is_empty() {
