@@ -23,25 +23,31 @@ export function shapeOfPreorder(callees: Uint32Array): TreeShape {
   const parent = new Int32Array(nodeCount);
   const depth = new Uint16Array(nodeCount);
   const end = new Uint32Array(nodeCount);
-  // From the last node on: the end of a node is that of its last callee, and the callees follow one another.
-  for (let node = nodeCount - 1; node >= 0; node--) {
-    let next = node + 1;
-    for (let count = callees[node] as number; count > 0; count--) {
-      if (next >= nodeCount) throw new GraphFormatError(`node ${node} lacks ${count} of its callees`);
-      parent[next] = node;
-      next = end[next] as number;
-    }
-    end[node] = next;
-  }
-  if (nodeCount > 0 && end[0] !== nodeCount) {
-    throw new GraphFormatError(`${nodeCount - (end[0] as number)} nodes follow the end of the tree`);
-  }
-  if (nodeCount > 0) parent[0] = -1;
-  for (let node = 1; node < nodeCount; node++) {
-    const level = (depth[parent[node] as number] as number) + 1;
-    if (level > MAX_DEPTH) throw new GraphFormatError(`tree is deeper than ${MAX_DEPTH} frames`);
+  const missing = callees.slice();
+  let caller = -1;
+  let level = 0;
+  for (let node = 0; node < nodeCount; node++) {
+    if (caller < 0 && node > 0)
+      throw new GraphFormatError(`${nodeCount - node} nodes follow the end of the tree`);
+    parent[node] = caller;
     depth[node] = level;
+    if ((callees[node] as number) > 0) {
+      caller = node;
+      if (++level > MAX_DEPTH) throw new GraphFormatError(`tree is deeper than ${MAX_DEPTH} frames`);
+      continue;
+    }
+    // A leaf also ends all callers of which it is in the last callee.
+    end[node] = node + 1;
+    while (caller >= 0) {
+      const left = (missing[caller] as number) - 1;
+      missing[caller] = left;
+      if (left > 0) break;
+      end[caller] = node + 1;
+      caller = parent[caller] as number;
+      level--;
+    }
   }
+  if (caller >= 0) throw new GraphFormatError(`node ${caller} lacks ${missing[caller]} of its callees`);
   return { parent, depth, end };
 }
 
