@@ -1,7 +1,7 @@
 // Memory of a page after many zooms and refreshes.
 
 import { linkTo, openContext } from "./page_bench.mjs";
-import { settle } from "./page_probe.mjs";
+import { replayResponses, settle } from "./page_probe.mjs";
 import { report, reportPart } from "./report";
 
 const WARM_UP_ROUNDS = 15;
@@ -35,6 +35,7 @@ export async function measureLeaks(browser, url, selector, rounds) {
     await settle(page);
   };
   await settle(page);
+  await replayResponses(page);
   await run(WARM_UP_ROUNDS);
   const before = await readMemory(session);
   await run(rounds);

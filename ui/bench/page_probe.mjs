@@ -5,7 +5,7 @@ const SETTLE_TIMEOUT_MS = 30_000;
 
 /** Runs in the page before its scripts. */
 function installProbe() {
-  const probe = { startedAt: undefined, paintedAt: 0 };
+  const probe = { startedAt: undefined, paintedAt: 0, pendingCalls: 0 };
   // A message arrives after the frame whose callbacks sent it has been painted.
   const channel = new MessageChannel();
   channel.port1.onmessage = () => {
@@ -38,6 +38,25 @@ function installProbe() {
     };
     addEventListener(type, noteInput, { capture: true });
   }
+  const { fetch } = globalThis;
+  const replay = async (url, init) => {
+    let body = probe.replays.get(url);
+    if (body === undefined) {
+      const response = await fetch(url, init);
+      body = { bytes: await response.arrayBuffer(), headers: [...response.headers] };
+      probe.replays.set(url, body);
+    }
+    init?.signal?.throwIfAborted();
+    return new Response(body.bytes.slice(), { headers: body.headers });
+  };
+  globalThis.fetch = async (url, init) => {
+    probe.pendingCalls++;
+    try {
+      return await (probe.replays === undefined ? fetch(url, init) : replay(String(url), init));
+    } finally {
+      probe.pendingCalls--;
+    }
+  };
   globalThis.probe = probe;
 }
 
@@ -45,11 +64,19 @@ export async function addProbe(context) {
   await context.addInitScript(installProbe);
 }
 
-/** Waits until no panel loads and nothing has been drawn for a while. */
+/** Repeats the first response of each method from now on: the browser's tools retain all responses of the network. */
+export function replayResponses(page) {
+  return page.evaluate(() => {
+    globalThis.probe.replays = new Map();
+  });
+}
+
+/** Waits until no panel loads, no call runs, and nothing has been drawn for a while. */
 export async function settle(page) {
   await page.waitForFunction(
     (quiet) =>
       document.querySelector('[aria-busy="true"]') === null &&
+      globalThis.probe.pendingCalls === 0 &&
       performance.now() - globalThis.probe.paintedAt > quiet,
     QUIET_MS,
     { timeout: SETTLE_TIMEOUT_MS, polling: 50 },

@@ -1,6 +1,7 @@
 // Path from the root to the zoomed frame. Each part zooms to its frame.
 
 import type { ReadonlySignal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { ROOT_LABEL } from "../../canvas/flame_painter";
 import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import { fitLabel, labelForms } from "../../graph/names";
@@ -24,9 +25,14 @@ const MAX_PART_CHARACTERS = 36;
 export function PathBar(props: PathBarProps) {
   const { path, isLoading, summary, onZoom } = props;
   const firstShown = Math.max(0, path.length - MAX_PARTS);
+  const nav = useRef<HTMLElement>(null);
+  // The zoomed frame is at the end. A narrow bar shows that and lets the beginning be scrolled to.
+  useLayoutEffect(() => {
+    if (nav.current !== null) nav.current.scrollLeft = nav.current.scrollWidth;
+  }, [path.join("\0")]);
   return (
     <div class="flame-path">
-      <nav aria-label="Callers of the zoomed frame">
+      <nav aria-label="Callers of the zoomed frame" ref={nav}>
         <ol>
           <PathPart
             name={ROOT_LABEL}
