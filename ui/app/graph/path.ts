@@ -8,7 +8,15 @@ export function pathOfNode(graph: Graph, node: number): string[] {
   for (let current = node; current > 0; current = graph.parent[current] as number) {
     path.push(nameOfNode(graph, current));
   }
-  return path.reverse();
+  return copyTexts(path.reverse());
+}
+
+/**
+ * Copies texts. A name is a part of the text of all names, which it keeps in memory as long as it lives. Paths outlive
+ * their graph: in the link, in the selection and in the history of zooms.
+ */
+function copyTexts(texts: readonly string[]): string[] {
+  return JSON.parse(JSON.stringify(texts)) as string[];
 }
 
 export function nameOfNode(graph: Graph, node: number): string {
