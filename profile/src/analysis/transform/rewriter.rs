@@ -113,6 +113,10 @@ impl RewriteStep<'_> {
             }
             TransformAction::Hide => frames.retain(|frame| !matches(frame)),
             TransformAction::Show => frames.retain(|frame| matcher.shows_frame(from, *frame)),
+            TransformAction::ShowFrom if is_exact_name => match frames.iter().position(matches) {
+                Some(first) => drop(frames.drain(..first)),
+                None => frames.clear(),
+            },
             TransformAction::ShowFrom => show_from(frames, matches),
             TransformAction::CollapseBelow => {
                 if let Some(first) = frames.iter().position(matches) {
@@ -125,8 +129,8 @@ impl RewriteStep<'_> {
     }
 }
 
-/// Removes the callers of the matching frame nearest the root. As in pprof, every location that matches also loses the
-/// lines outside of its outermost matching line.
+/// Removes the callers of the frame nearest the root that a regular expression matches. As in pprof, every location
+/// that matches also loses the lines outside of its outermost matching line.
 fn show_from(frames: &mut Vec<StackFrame>, mut matches: impl FnMut(&StackFrame) -> bool) {
     let Some(first) = frames.iter().position(&mut matches) else { return frames.clear() };
     frames.drain(..first);

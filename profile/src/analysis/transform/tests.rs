@@ -104,6 +104,9 @@ fn transform_plainly(frames: Vec<PlainFrame>, transform: &StackTransform) -> Vec
         }
         TransformAction::ShowFrom => {
             let Some(first) = first else { return Vec::new() };
+            if !matches!(pattern, FramePattern::Regex(_)) {
+                return frames[first..].to_vec();
+            }
             let is_inside = |index: &usize| {
                 let of_location =
                     frames.iter().enumerate().filter(|(_, frame)| frame.place == frames[*index].place);
