@@ -54,7 +54,7 @@ fn traced_profile(factor: i64) -> Profile {
     profile.header.period_type = Some(ValueType::new("cpu", "nanoseconds"));
     profile.header.time_nanos = PROFILE_SECOND * 1_000_000_000;
     for (function, span, trace, value) in TRACED_SAMPLES {
-        let stack = profile.dictionary.intern_named_stack(["main", function]);
+        let stack = profile.dictionary.intern_named_stack(["main", function].into_iter());
         let strings = &mut profile.dictionary.symbols.strings;
         let mut label = |key: &str, text: &str| SampleLabel {
             key: strings.intern(key),
