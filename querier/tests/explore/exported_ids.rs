@@ -8,7 +8,7 @@ use athanor_chassis::{
 use athanor_profile::formats::pprof::{self, DecodeLimits};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, Profile, ProfileSource, SampleLabel, ValueType};
-use athanor_proto::athanor::v1::{FunctionsRequest, Query};
+use athanor_proto::athanor::v1::{FunctionsRequest, ProfilesRequest, Query};
 use athanor_querier::{
     DataSources, DataTimeRange, DedupHints, Querier, QuerierConfig, QuerierDeps, QueryContext, QueryPlan,
 };
@@ -25,10 +25,6 @@ const TRACED_SAMPLES: [(&str, &str, &str, i64); 4] = [
     ("login", "00000000000000a3", "000000000000000000000000000000b2", 3_000),
     ("collect", "", "", 40_000),
 ];
-/// Ids of the two profiles. The second has twice the values of the first.
-const PROFILE_IDS: [&str; 2] =
-    ["00000000-0000-0001-0000-000000000000", "00000000-0000-0002-0000-000000000000"];
-
 /// Two profiles with spans and traces.
 struct TracedProfiles;
 
@@ -111,6 +107,13 @@ fn functions_total(ids: &[(&str, &str)]) -> Result<i64, Status> {
     ask(querier().functions(&reader(), request)).map(|table| table.total)
 }
 
+/// Returns the ids of the two profiles. The second has twice the values of the first.
+fn profile_ids() -> [String; 2] {
+    let request = ProfilesRequest { query: query(1, 30), ..ProfilesRequest::default() };
+    let rows = ask(querier().profiles(&reader(), request)).unwrap().rows;
+    [43_210, 2 * 43_210].map(|total| rows.iter().find(|row| row.total == total).unwrap().id.clone())
+}
+
 fn folded_total(ids: &[(&str, &str)]) -> i64 {
     let text = String::from_utf8(export("folded", ids).unwrap()).unwrap();
     text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<i64>().unwrap()).sum()
@@ -124,14 +127,15 @@ fn pprof_total(ids: &[(&str, &str)]) -> i64 {
 #[test]
 fn export_with_ids_equals_the_function_table() {
     let [pay, search, login, _] = TRACED_SAMPLES;
+    let [first, second] = &profile_ids();
     let cases = [
         (vec![], 3 * 43_210),
         (vec![("spanId", pay.1)], 3 * 10),
         (vec![("spanId", pay.1), ("spanId", login.1)], 3 * 3_010),
         (vec![("traceId", search.2)], 3 * 210),
-        (vec![("profileId", PROFILE_IDS[0])], 43_210),
-        (vec![("profileId", PROFILE_IDS[0]), ("profileId", PROFILE_IDS[1])], 3 * 43_210),
-        (vec![("traceId", search.2), ("profileId", PROFILE_IDS[1]), ("hide", "=main")], 2 * 210),
+        (vec![("profileId", first.as_str())], 43_210),
+        (vec![("profileId", first.as_str()), ("profileId", second.as_str())], 3 * 43_210),
+        (vec![("traceId", search.2), ("profileId", second.as_str()), ("hide", "=main")], 2 * 210),
         (vec![("profileId", "00000000-0000-0009-0000-000000000000")], 0),
     ];
     for (ids, total) in cases {
