@@ -1,5 +1,6 @@
 // Writes the images of docs/images/ui: each page in both themes, from a server that has profiles.
-// The server's address is the argument, or ATHANOR_URL, or http://127.0.0.1:4040.
+// The server's address is the argument, or ATHANOR_URL, or http://127.0.0.1:4040. The UI is the server's, or that in the
+// folder ATHANOR_UI_DIST.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,6 +10,8 @@ const SERVER_URL = (process.argv[2] ?? process.env["ATHANOR_URL"] ?? "http://127
   /\/$/,
   "",
 );
+const UI_DIST = process.env["ATHANOR_UI_DIST"];
+const UI_PATH = "/ui/";
 /** Address that the images show, wherever the server is. */
 const SHOWN_URL = "http://127.0.0.1:4040";
 const IMAGE_FOLDER = fileURLToPath(new URL("../../docs/images/ui", import.meta.url));
@@ -47,6 +50,11 @@ async function openContext(browser, theme) {
   });
   await context.route(`${SHOWN_URL}/**`, async (route) => {
     const request = route.request();
+    const { pathname } = new URL(request.url());
+    if (UI_DIST !== undefined && pathname.startsWith(UI_PATH)) {
+      await route.fulfill({ path: join(UI_DIST, pathname.slice(UI_PATH.length) || "index.html") });
+      return;
+    }
     const url = request.url().replace(SHOWN_URL, SERVER_URL);
     // The server accepts calls of its own pages only.
     const headers = { ...request.headers(), origin: new URL(SERVER_URL).origin };
