@@ -181,7 +181,7 @@ function listActions(page) {
     ["transform: hide", onGraph("h")],
     ["remove the transform", () => page.locator(".transform-chip button").last().click()],
     ["search", () => page.locator("[data-search-field]").fill("a"), TYPING_PAUSE_MS],
-    ["clear the search", () => page.locator("[data-search-field]").fill("")],
+    ["clear the search", () => page.locator("[data-search-field]").fill(""), TYPING_PAUSE_MS],
     ["split", button("Split")],
     ["one view", button("Split")],
     ["view flame", view("Flame")],
