@@ -24,7 +24,7 @@ mod uploads;
 
 use orders::orders;
 use steps::steps;
-use uploads::{Upload, asked, question, sources, upload};
+use uploads::{Upload, question, selection_case, sources, upload};
 
 const TENANT: &str = "acme";
 
@@ -78,8 +78,8 @@ fn shown(partial: &PartialResult) -> Vec<u8> {
     }
 }
 
-fn questions(steps: TimeGrid, asked: &uploads::Asked) -> Vec<QueryKind> {
-    let (group_by, stacks) = (vec!["pod".to_owned()], asked.stacks());
+fn questions(steps: TimeGrid, case: &uploads::SelectionCase) -> Vec<QueryKind> {
+    let (group_by, stacks) = (vec!["pod".to_owned()], case.stacks());
     let points = TimeSeriesQuery {
         steps,
         group_by: group_by.clone(),
@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn wherever_profiles_lie_the_answer_is_one(
-        uploads in prop::collection::vec(upload().prop_map(full), 1..12), asked in asked(), order in orders(),
+        uploads in prop::collection::vec(upload().prop_map(full), 1..12), case in selection_case(), order in orders(),
         steps in steps(), kinds in prop::collection::vec(0..3u8, 4),
     ) {
         let uploads: Vec<Upload> = uploads.into_iter().filter(|upload| !upload.rows.is_empty()).collect();
@@ -125,8 +125,8 @@ proptest! {
         if to_merge.iter().any(|block| block.tenant_block(TENANT).is_ok()) {
             mixed.extend(part(merged(&to_merge)));
         }
-        for what in questions(steps, &asked) {
-            let ask = question(&asked, what);
+        for what in questions(steps, &case) {
+            let ask = question(&case, what);
             let expected = run_all(&ask, order.iter().map(|&at| &memory[at] as &dyn ProfileSource)).expect("an answer");
             let found = run_all(&ask, mixed.iter().map(AsRef::as_ref)).expect("an answer");
             prop_assert_eq!(shown(&found), shown(&expected), "{:?}", ask.what);
@@ -168,7 +168,7 @@ fn sizes_are_those_of_the_files() {
     let (rollup, samples) = (length("rollup.parquet"), length("samples.parquet"));
     let part = part(block).expect("it has profiles");
     for (to, profiles, rows, names) in [(20, 2, rollup, names), (10, 1, samples, names), (1, 0, 0, 0)] {
-        let asked = uploads::Asked {
+        let case = uploads::SelectionCase {
             service: 0,
             from: 0,
             to,
@@ -178,7 +178,7 @@ fn sizes_are_those_of_the_files() {
             requests: None,
             profiles: None,
         };
-        let Ok(PartialResult::Sizes(sizes)) = run_all(&question(&asked, QueryKind::Sizes), [part.as_ref()])
+        let Ok(PartialResult::Sizes(sizes)) = run_all(&question(&case, QueryKind::Sizes), [part.as_ref()])
         else {
             panic!("no sizes")
         };

@@ -146,6 +146,8 @@ fn tenants_are_named_to_administrators_only(server: &TestServer, token: &str) {
     let document = |names: &str| (200, format!("{{\"tenants\":[{names}],\"truncated\":false}}"));
     assert_eq!(list(&[("authorization", token)]), document(r#""team-a","team-b""#));
     assert_eq!(list(&[("x-scope-orgid", "team-b")]), document(r#""team-b""#));
+    let of_proxy = ("authorization", "Bearer another-token-of-that-kind");
+    assert_eq!(list(&[("x-scope-orgid", "team-b"), of_proxy]), document(r#""team-b""#));
     assert_eq!(list(&[("x-scope-orgid", "c|a")]), document(r#""a","c""#));
     assert_eq!(list(&[]).0, 401);
     assert_eq!(list(&[("authorization", "Bearer another-token-of-that-kind")]).0, 401);

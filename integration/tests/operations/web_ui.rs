@@ -131,11 +131,12 @@ fn tenants_are_listed_as_soon_as_they_have_profiles() {
     server.runtime.block_on(ingester.flush_all(&clock, RESPONSE_DEADLINE)).unwrap();
     assert!(ingester.tenants_in_heads().is_empty());
     assert_eq!(list(&[]), all);
-    // A proxy on this machine forwards requests of other machines.
-    let forwarded = ("x-forwarded-for", "10.0.0.9");
-    let own = list(&[forwarded, ("x-scope-orgid", "team-a")]);
+    // A proxy on this machine sets the tenant of its user.
+    let own = list(&[("x-scope-orgid", "team-a"), ("authorization", "Bearer a-token-of-the-proxy")]);
     assert_eq!(own, r#"{"tenants":["team-a"],"truncated":false}"#);
-    assert_eq!(server.get("/athanor/tenants", &[forwarded]).status, 401);
+    for header in ["x-forwarded-for", "x-forwarded-host", "x-real-ip", "forwarded", "via"] {
+        assert_eq!(server.get("/athanor/tenants", &[(header, "10.0.0.9")]).status, 401, "{header}");
+    }
 }
 
 #[test]

@@ -62,8 +62,9 @@ impl AdminAuth {
         self.check_optional_token(headers, peer, compute).await
     }
 
-    /// Returns whether the client may list all tenants, like [`check_tenant_access`](Self::check_tenant_access). A
-    /// proxy on this machine forwards requests of other machines, so these need the token.
+    /// Returns whether the client may list all tenants, like [`check_tenant_access`](Self::check_tenant_access). If a
+    /// token file is configured, clients on this machine need the token, too. So do requests of other machines that a
+    /// proxy on this one forwards.
     pub async fn check_tenant_list_access(
         &self,
         headers: &HeaderMap,
@@ -71,7 +72,7 @@ impl AdminAuth {
         is_forwarded: bool,
         compute: &ComputePool,
     ) -> Result<bool, Response<Body>> {
-        if self.is_local && !is_forwarded {
+        if self.is_local && self.token.is_none() && !is_forwarded {
             return Ok(true);
         }
         self.check_optional_token(headers, peer, compute).await

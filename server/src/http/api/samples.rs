@@ -135,7 +135,7 @@ fn chunks(source: ChunkSource) -> impl Stream<Item = Result<Bytes, Status>> + Se
             Ok(None) => None,
             Ok(Some(bytes)) => Some((Ok(bytes), Some(source))),
             Err(status) => {
-                tracing::warn!(error = %status.message, "ended a stream of samples early");
+                tracing::debug!(error = %status.message, "ended a stream of samples early");
                 Some((Err(status), None))
             }
         }

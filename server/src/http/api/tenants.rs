@@ -5,6 +5,7 @@ use std::sync::Arc;
 use athanor_chassis::{Status, TenantId};
 use athanor_http_server::PeerAddress;
 use athanor_http_server::encoding::json_error;
+use athanor_http_server::tenant_header::TENANT_HEADER;
 use axum::body::Body;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderMap, Request, Response};
@@ -19,14 +20,14 @@ pub const TENANTS_PATH: &str = "/athanor/tenants";
 /// Maximum number of listed tenants.
 const MAX_LISTED_TENANTS: usize = 1_000;
 
-/// `GET /athanor/tenants`: lists the tenants that the request may read. Administrators get all of them, other clients
-/// those in their tenant header. Without multitenancy there is one.
-pub fn tenants(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
+/// `GET /athanor/tenants`: lists the tenants that the request may read. These are the ones in its tenant header. Without
+/// the header, administrators get all tenants. Without multitenancy there is one.
+pub fn tenants(state: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     let parts = request.into_parts().0;
     Box::pin(async move {
         let peer = parts.extensions.get().copied();
-        match may_list_all(&hall, &parts.headers, peer).await {
-            Ok(lists_all) => match list(&hall, &parts.headers, lists_all).await {
+        match may_list_all(&state, &parts.headers, peer).await {
+            Ok(lists_all) => match list(&state, &parts.headers, lists_all).await {
                 Ok(tenants) => text("application/json", tenants.to_string()),
                 Err(status) => json_error(&status),
             },
@@ -37,16 +38,17 @@ pub fn tenants(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
 
 /// Returns whether the list contains tenants that the request does not name.
 async fn may_list_all(
-    hall: &HttpState,
+    state: &HttpState,
     headers: &HeaderMap,
     peer: Option<PeerAddress>,
 ) -> Result<bool, Response<Body>> {
-    if !hall.door.multitenancy {
+    // A proxy sets the tenant of its user, and may forward a token that is not that of this server.
+    if !state.door.multitenancy || headers.contains_key(TENANT_HEADER) {
         return Ok(false);
     }
-    let guard = &hall.services.guard;
+    let auth = &state.services.guard;
     let allowed =
-        guard.check_tenant_list_access(headers, peer, is_forwarded(headers), &hall.door.compute).await;
+        auth.check_tenant_list_access(headers, peer, is_forwarded(headers), &state.door.compute).await;
     allowed.map_err(|mut refused| {
         // The web UI asks for the token itself. A challenge would open a prompt of the browser.
         refused.headers_mut().remove(WWW_AUTHENTICATE);
@@ -54,11 +56,11 @@ async fn may_list_all(
     })
 }
 
-async fn list(hall: &HttpState, headers: &HeaderMap, lists_all: bool) -> Result<Value, Status> {
-    hall.services.querier()?;
+async fn list(state: &HttpState, headers: &HeaderMap, lists_all: bool) -> Result<Value, Status> {
+    state.services.querier()?;
     Ok(match lists_all {
-        true => listing(hall.services.tenants.tenants().await?.iter()),
-        false => listing(query_caller::parse_reader(headers, hall.door.multitenancy)?.tenants().iter()),
+        true => listing(state.services.tenants.tenants().await?.iter()),
+        false => listing(query_caller::parse_reader(headers, state.door.multitenancy)?.tenants().iter()),
     })
 }
 

@@ -9,7 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, Response};
 
 /// Trace of a request, from the W3C recommendation "Trace Context".
 const TRACEPARENT_HEADER: HeaderName = HeaderName::from_static("traceparent");
-/// Trace of a response, from the same recommendation.
+/// Trace of a response, from the draft "Trace Context Level 2". The span is that of the request, because the server has
+/// none of its own.
 const TRACERESPONSE_HEADER: HeaderName = HeaderName::from_static("traceresponse");
 /// Version of the format that the server writes.
 const TRACE_VERSION: &str = "00";

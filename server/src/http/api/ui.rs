@@ -19,9 +19,15 @@ use crate::http::routes::state::{HandlerFuture, HttpState, text};
 pub const UI_PATH: &str = "/ui/";
 /// Header of the calls that the UI makes.
 const UI_HEADER: HeaderName = HeaderName::from_static("athanor-ui");
-const FORWARDED_FOR_HEADER: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Headers of requests that a proxy sends on behalf of another host.
-const PROXY_HEADERS: [HeaderName; 3] = [FORWARDED, FORWARDED_FOR_HEADER, VIA];
+const PROXY_HEADERS: [HeaderName; 6] = [
+    FORWARDED,
+    VIA,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-forwarded-host"),
+    HeaderName::from_static("x-forwarded-proto"),
+    HeaderName::from_static("x-real-ip"),
+];
 
 const START_TEXT: &str = "Athanor, a continuous profiler.\n\n\
     ui/                 web UI\n\
