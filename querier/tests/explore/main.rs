@@ -1,5 +1,7 @@
 //! What only this server answers: any uploads held against a model, and single ones.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use athanor_chassis::{Clock, ComputePool, LimitOverrides, Status, TenantId, TenantLimits, Timestamp};
