@@ -10,6 +10,10 @@ use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 use crate::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 use crate::encoding::hash::ContentHash;
 
+/// Maximum number of entries to reserve memory for at once. Their number is a claim of the bytes, and an entry takes many
+/// times more memory than bytes.
+const RESERVED_ENTRIES: usize = 16_384;
+
 /// Numbers of entries of each table in a dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DictionaryMark {
@@ -171,7 +175,7 @@ fn read_location(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) ->
     let mapping = within_or_none(unpacker, symbols.mappings().len())?;
     let address = unpacker.read_number()?;
     let count = unpacker.read_count()?;
-    let mut lines = Vec::with_capacity(count >> 1);
+    let mut lines = Vec::with_capacity((count >> 1).min(RESERVED_ENTRIES));
     for _ in 0..count >> 1 {
         let function = within(unpacker, symbols.functions().len())?;
         lines.push(Line { function, line: unpacker.read_signed()?, column: unpacker.read_signed()? });
@@ -185,8 +189,10 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
     let symbols = &dictionary.symbols;
     let stacks = &mut dictionary.stacks;
     let nodes = unpacker.read_count()?;
-    stacks.reserve(nodes, 0);
-    for _ in 0..nodes {
+    for node in 0..nodes {
+        if node % RESERVED_ENTRIES == 0 {
+            stacks.reserve(RESERVED_ENTRIES.min(nodes - node), 0);
+        }
         let before = stacks.nodes().len();
         let wrong = unpacker.error_here("an unknown parent id");
         let parent = match unpacker.read_number()? {
@@ -199,8 +205,10 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
     }
     let mut hashes: Vec<ContentHash> = Vec::new();
     let leaves = unpacker.read_count()?;
-    stacks.reserve(0, leaves);
-    for _ in 0..leaves {
+    for stack in 0..leaves {
+        if stack % RESERVED_ENTRIES == 0 {
+            stacks.reserve(0, RESERVED_ENTRIES.min(leaves - stack));
+        }
         let leaf = within_or_none(unpacker, stacks.nodes().len())?;
         hashes.clear();
         hashes.extend(stacks.path(leaf).map(|location| symbols.location_hash(location)));
