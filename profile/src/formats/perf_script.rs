@@ -12,8 +12,8 @@ mod line;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use crate::data_model::model::{Dictionary, Profile, ValueType};
 use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
@@ -258,7 +258,8 @@ impl<'a> PerfScriptReader<'a> {
             profile.header.types.push(ValueType::new("samples", "count"));
         }
         let first = profile.header.types.len();
-        profile.header.types.extend(types(&events));
+        let event_types = types(&events, &profile.header.types);
+        profile.header.types.extend(event_types);
         let too_large = |event: usize, sum| {
             let event = beginning(&events[event].name);
             PerfScriptError::TooLarge { event, sum }
@@ -328,17 +329,32 @@ const KNOWN_EVENTS: [&str; 14] = [
     "task-clock",
 ];
 
-/// Returns the value type of each event.
-fn types(events: &[PerfEvent]) -> Vec<ValueType> {
+/// Returns the value type of each event. Their names differ from each other and from those of `others`.
+fn types(events: &[PerfEvent], others: &[ValueType]) -> Vec<ValueType> {
     let short: Vec<&str> = events.iter().map(|event| short(&event.name)).collect();
-    let of = |(event, name): (&PerfEvent, &&str)| {
+    let mut taken: HashSet<String> = others.iter().map(|other| other.kind.clone()).collect();
+    let mut value_type = |(event, name): (&PerfEvent, &&str)| {
         let is_alone = short.iter().filter(|other| *other == name).count() == 1;
         // Clock events count nanoseconds.
         let is_time = event.has_periods && matches!(*name, "cpu-clock" | "task-clock");
         let unit = if is_time { "nanoseconds" } else { "count" };
-        ValueType::new(&plain(if is_alone { name } else { &event.name }), unit)
+        let name = distinct_name(&plain(if is_alone { name } else { &event.name }), &taken);
+        taken.insert(name.clone());
+        ValueType::new(&name, unit)
     };
-    events.iter().zip(&short).map(of).collect()
+    events.iter().zip(&short).map(&mut value_type).collect()
+}
+
+/// Returns a name that is not taken, with a number at its end if necessary. Different events may have equal names
+/// without special characters, and their values must not be added.
+fn distinct_name(name: &str, taken: &HashSet<String>) -> String {
+    let mut distinct = name.to_owned();
+    let mut number = 1;
+    while taken.contains(&distinct) {
+        number += 1;
+        distinct = format!("{name}_{number}");
+    }
+    distinct
 }
 
 /// Returns an event's name without modifiers: `cycles` for `cycles:ppp`. The name of a tracepoint also has a

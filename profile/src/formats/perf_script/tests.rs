@@ -110,6 +110,18 @@ fn types_have_no_hyphen() {
 }
 
 #[test]
+fn events_with_equal_plain_names_have_distinct_types() {
+    let sample = |event: &str, period: u8| format!("a 1 1.5: {period} {event}:\n\tab f (x)\n\n");
+    let text = [sample("r/a-b/", 2), sample("r/a_b/", 3), sample("r_a_b_2", 4)].concat();
+    let profile = read(&text);
+    assert_eq!(types(&profile), ["r_a_b/count", "r_a_b_2/count", "r_a_b_2_2/count"]);
+    let values = [0, 1, 2].map(|column| stacks(&profile, column));
+    assert_eq!(values, [["a;f 2"], ["a;f 3"], ["a;f 4"]]);
+    // The number of samples is a type too.
+    assert_eq!(types(&read(&sample("samples", 2))), ["samples/count", "samples_2/count"]);
+}
+
+#[test]
 fn what_people_leave_out_of_the_output_is_not_needed() {
     // Without time, without command, without periods, without binaries; with lines of the source and inlined calls.
     let text = "python3 30278 cpu-clock: \n\tffff try_charge\n\t  ab main+0x12\n\n";
