@@ -68,12 +68,36 @@ test("a rounded time begins its unit as a start and ends it as an end", () => {
     ["now/h", "2026-03-02T10:00Z", "2026-03-02T11:00Z"],
     ["now-1d/d", "2026-03-01", "2026-03-02"],
     ["now/w", "2026-03-02", "2026-03-09"],
-    ["now-1M/M", "2026-01-01", "2026-02-01"],
+    ["now-1M/M", "2026-02-01", "2026-03-01"],
+    ["now-1month/M", "2026-02-01", "2026-03-01"],
+    ["now-1M-1d/d", "2026-02-01", "2026-02-02"],
+    ["now-12M/M", "2025-03-01", "2025-04-01"],
+    ["now+11M/M", "2027-02-01", "2027-03-01"],
     ["now/y", "2026-01-01", "2027-01-01"],
+    ["now-1y/y", "2025-01-01", "2026-01-01"],
   ] as const) {
     expect(parseFrom(text, NOW, NOW), text).toBe(Date.parse(from));
     expect(parseUntil(text, NOW), text).toBe(Date.parse(until));
   }
+});
+
+test("a rounded time counts months and years of the calendar", () => {
+  for (const [now, text, from] of [
+    ["2026-03-31T23:59Z", "now-1M/M", "2026-02-01"],
+    ["2026-03-31T23:59Z", "now-1M/d", "2026-02-28"],
+    ["2024-03-31T00:00Z", "now-1M/d", "2024-02-29"],
+    ["2026-01-31T12:00Z", "now+1M/d", "2026-02-28"],
+    ["2026-01-01T00:00Z", "now-1M/M", "2025-12-01"],
+    ["2024-12-31T12:00Z", "now-1y/y", "2023-01-01"],
+    ["2024-02-29T12:00Z", "now-1y/d", "2023-02-28"],
+    ["2024-02-29T12:00Z", "now-4y/d", "2020-02-29"],
+    ["2026-05-31T12:00Z", "now-1M-1M/d", "2026-03-30"],
+  ] as const) {
+    const nowMs = Date.parse(now);
+    expect(parseFrom(text, nowMs, nowMs), `${text} at ${now}`).toBe(Date.parse(from));
+  }
+  for (const text of ["now-9999999999M/M", "now-600y/y", "now-9007199254740993y/y"])
+    expect(parseUntil(text, NOW), text).toBeUndefined();
 });
 
 test("relative and sliding times are recognized", () => {

@@ -10,9 +10,15 @@ type TimeReference = "now" | "midnight" | "rangeEnd" | number;
 
 type RoundingUnit = "s" | "m" | "h" | "d" | "w" | "M" | "y";
 
+/** Part of an offset. `months` is 0 for units of a fixed length. */
+interface OffsetPart {
+  readonly ms: number;
+  readonly months: number;
+}
+
 interface TimeExpression {
   readonly reference: TimeReference;
-  readonly offsetMs: number;
+  readonly offset: readonly OffsetPart[];
   /** Unit to whose beginning a start is rounded, and to whose end an end. */
   readonly rounding?: RoundingUnit;
 }
@@ -20,7 +26,8 @@ interface TimeExpression {
 /**
  * Returns the milliseconds since 1970 of the end of a range: `now`, `now-1h30m`, `1h` before now, `yesterday`,
  * `noon-1h`, RFC 3339, a day (`20260302`), or Unix time of up to 11 digits in seconds, 14 in milliseconds, 17 in
- * microseconds, else nanoseconds. `/d` after a relative time rounds it. Returns undefined if the text is no time.
+ * microseconds, else nanoseconds. `/d` after a relative time rounds it, and its months and years are those of the
+ * calendar, as in Grafana. Without a rounding they have 30 and 365 days. Returns undefined if the text is no time.
  */
 export function parseUntil(text: string, now: number): number | undefined {
   const expression = parseExpression(text);
@@ -43,16 +50,25 @@ export interface RangeTexts {
 export function storeRange(from: string, until: string, now: number): RangeTexts {
   const end = parseUntil(until, now);
   const start = parseFrom(from, now, end ?? now);
-  // A bare duration is short for one before now.
-  const write = (text: string) => (isBareSpan(text) ? `now-${text.trim()}` : text.trim());
-  const endText = isRelativeTime(until) ? write(until) : String(end);
-  const isOfNow = endText === "now" || !isBareSpan(from);
-  const isRelative = isRelativeTime(from) && (isOfNow || isRelativeTime(until));
-  const startText = isRelative ? (isOfNow ? write(from) : from.trim()) : String(start);
   return {
-    from: start === undefined ? undefined : startText,
-    until: end === undefined ? undefined : endText,
+    from: start === undefined ? undefined : storeStart(from, until, start),
+    until: end === undefined ? undefined : storeEnd(until, end),
   };
+}
+
+function storeEnd(until: string, endMs: number): string {
+  return isRelativeTime(until) ? writeBeforeNow(until) : String(endMs);
+}
+
+function storeStart(from: string, until: string, startMs: number): string {
+  if (!isRelativeTime(from)) return String(startMs);
+  if (until.trim() === "now" || !isBareSpan(from)) return writeBeforeNow(from);
+  return isRelativeTime(until) ? from.trim() : String(startMs);
+}
+
+/** Writes a relative time. A bare duration is short for a time before now. */
+function writeBeforeNow(text: string): string {
+  return isBareSpan(text) ? `now-${text.trim()}` : text.trim();
 }
 
 function isBareSpan(text: string): boolean {
@@ -72,19 +88,45 @@ export function isSlidingTime(text: string): boolean {
 }
 
 function resolve(expression: TimeExpression, now: number, until: number, isEnd: boolean): number | undefined {
-  const { reference, offsetMs, rounding } = expression;
-  const base =
-    reference === "now"
-      ? now
-      : reference === "rangeEnd"
-        ? until
-        : reference === "midnight"
-          ? Math.floor(now / MS_PER_DAY) * MS_PER_DAY
-          : reference;
-  const ms = Math.floor(base + offsetMs);
-  const isKnown = Math.abs(ms) <= MAX_TIME_MS;
-  if (!isKnown) return undefined;
+  const { reference, offset, rounding } = expression;
+  const base = resolveReference(reference, now, until);
+  const ms = rounding === undefined ? Math.floor(addFixed(base, offset)) : addCalendar(base, offset);
+  if (!(Math.abs(ms) <= MAX_TIME_MS)) return undefined;
   return rounding === undefined ? ms : roundTo(ms, rounding, isEnd);
+}
+
+function resolveReference(reference: TimeReference, now: number, until: number): number {
+  switch (reference) {
+    case "now":
+      return now;
+    case "rangeEnd":
+      return until;
+    case "midnight":
+      return Math.floor(now / MS_PER_DAY) * MS_PER_DAY;
+    default:
+      return reference;
+  }
+}
+
+function addFixed(base: number, offset: readonly OffsetPart[]): number {
+  return offset.reduce((sum, part) => sum + part.ms, base);
+}
+
+/** Adds the parts one after the other, as Grafana does. Times beyond those of a `Date` become NaN. */
+function addCalendar(base: number, offset: readonly OffsetPart[]): number {
+  return offset.reduce(
+    (ms, part) => (part.months === 0 ? ms + part.ms : addMonths(ms, part.months)),
+    Math.floor(base),
+  );
+}
+
+function addMonths(ms: number, months: number): number {
+  const date = new Date(ms);
+  const day = date.getUTCDate();
+  date.setUTCMonth(date.getUTCMonth() + months);
+  // A month that lacks the day has passed into the next one: its last day counts instead.
+  if (date.getUTCDate() !== day) date.setUTCDate(0);
+  return date.getTime();
 }
 
 const ROUNDING_MS: ReadonlyMap<RoundingUnit, number> = new Map([
@@ -135,39 +177,44 @@ function parseAtTime(text: string): TimeExpression | undefined {
   const name = sign < 0 ? compact : compact.slice(0, sign);
   const offset = parseOffset(sign < 0 ? "" : compact.slice(sign));
   if (offset === undefined || compact === "") return undefined;
-  if (name === "" || name === "now") return { reference: "now", offsetMs: offset };
-  const ofDay = DAY_WORDS.get(name);
-  if (ofDay !== undefined) return { reference: "midnight", offsetMs: ofDay + offset };
+  if (name === "" || name === "now") return { reference: "now", offset };
+  const sinceMidnight = DAY_WORDS.get(name);
+  if (sinceMidnight !== undefined)
+    return { reference: "midnight", offset: [{ ms: sinceMidnight, months: 0 }, ...offset] };
   const time = /^\d+$/.test(name) ? parseNumber(name) : undefined;
-  return time === undefined ? undefined : { reference: time, offsetMs: offset };
+  return time === undefined ? undefined : { reference: time, offset };
 }
 
 /** Parses a time as arguments of commands have it. */
 function parseArgument(text: string): TimeExpression | undefined {
   const ago = /^now-(.*)$/s.exec(text);
   const span = parseSpan(ago?.[1] ?? text);
-  if (span !== undefined) return { reference: ago === null ? "rangeEnd" : "now", offsetMs: -span };
+  if (span !== undefined) {
+    return { reference: ago === null ? "rangeEnd" : "now", offset: [{ ms: -span, months: 0 }] };
+  }
   const time = parseDateTime(text);
-  return time === undefined ? undefined : { reference: time, offsetMs: 0 };
+  return time === undefined ? undefined : { reference: time, offset: [] };
 }
 
-const OFFSET_UNITS: ReadonlyMap<string, number> = new Map(
+const OFFSET_UNITS: ReadonlyMap<string, OffsetPart> = new Map(
   (
     [
-      ["s sec secs second seconds", MS_PER_SECOND],
-      ["m min mins minute minutes", 60_000],
-      ["h hr hrs hour hours", 3_600_000],
-      ["d day days", MS_PER_DAY],
-      ["w week weeks", 7 * MS_PER_DAY],
-      ["M mon month months", 30 * MS_PER_DAY],
-      ["y year years", 365 * MS_PER_DAY],
+      ["s sec secs second seconds", MS_PER_SECOND, 0],
+      ["m min mins minute minutes", 60_000, 0],
+      ["h hr hrs hour hours", 3_600_000, 0],
+      ["d day days", MS_PER_DAY, 0],
+      ["w week weeks", 7 * MS_PER_DAY, 0],
+      ["M mon month months", 30 * MS_PER_DAY, 1],
+      ["y year years", 365 * MS_PER_DAY, 12],
     ] as const
-  ).flatMap(([words, ms]) => words.split(" ").map((word): [string, number] => [word, ms])),
+  ).flatMap(([words, ms, months]) =>
+    words.split(" ").map((word): [string, OffsetPart] => [word, { ms, months }]),
+  ),
 );
 
 /** Parses an empty text, or parts such as `-1h` and `+30min`. A part without a sign has that of the part before. */
-function parseOffset(text: string): number | undefined {
-  let total = 0;
+function parseOffset(text: string): readonly OffsetPart[] | undefined {
+  const parts: OffsetPart[] = [];
   let sign = 1;
   let rest = text;
   while (rest !== "") {
@@ -175,10 +222,11 @@ function parseOffset(text: string): number | undefined {
     const unit = OFFSET_UNITS.get(part?.[3] ?? "");
     if (part === null || unit === undefined) return undefined;
     if (part[1] !== "") sign = part[1] === "-" ? -1 : 1;
-    total += sign * Number(part[2]) * unit;
+    const count = sign * Number(part[2]);
+    parts.push({ ms: count * unit.ms, months: count * unit.months });
     rest = rest.slice(part[0].length);
   }
-  return total;
+  return parts;
 }
 
 const SPAN_UNITS: readonly (readonly [name: string, ms: number])[] = [
