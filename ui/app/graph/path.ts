@@ -13,10 +13,10 @@ export function pathOfNode(graph: Graph, node: number): string[] {
 
 /**
  * Copies texts. A name is a part of the text of all names, which it keeps in memory as long as it lives. Paths outlive
- * their graph: in the link, in the selection and in the history of zooms.
+ * their graph: in the selection and in the history of zooms.
  */
-function copyTexts(texts: readonly string[]): string[] {
-  return JSON.parse(JSON.stringify(texts)) as string[];
+export function copyTexts<Texts>(texts: Texts): Texts {
+  return JSON.parse(JSON.stringify(texts)) as Texts;
 }
 
 export function nameOfNode(graph: Graph, node: number): string {

@@ -6,7 +6,8 @@ import { GraphFormatError } from "./wire";
 /** Largest magnitude up to which sums of floating-point numbers are exact. */
 export const MAX_EXACT_SUM = Number.MAX_SAFE_INTEGER;
 
-const MAX_DEPTH = 0xffff;
+/** Number of frames above the deepest node that `depth` can hold. */
+export const MAX_DEPTH = 0xffff;
 const MIN_INT64 = -(2n ** 63n);
 const MAX_INT64 = 2n ** 63n - 1n;
 
