@@ -118,3 +118,10 @@ test("link of a change keeps the rest of the view", () => {
   store.navigate({ search: "a" });
   expect(store.hrefOf({ page: "explore" })).toBe("./?v=1&p=explore&s=a");
 });
+
+test("view has copies of the texts of a change", () => {
+  const transforms = [{ action: "focus", pattern: "main", isRegex: false } as const];
+  store.navigate({ transforms, sandwichFunction: "main" });
+  expect(store.view.value).toMatchObject({ transforms, sandwichFunction: "main" });
+  expect(store.view.value.transforms).not.toBe(transforms);
+});

@@ -47,7 +47,7 @@ export function hrefOf(change: Partial<ViewState>): string {
  * same fields, and replaces it with each further one.
  */
 export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "push"): void {
-  const next = { ...currentView.peek(), ...change };
+  const next = { ...currentView.peek(), ...copyTexts(change) };
   const typedFields = mode === "typing" ? Object.keys(change).sort().join() : "";
   if (encodeView(next) === encodeView(currentView.peek())) return;
   const replaces = typedFields !== "" && typedFields === entry.typedFields;
@@ -62,6 +62,11 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
     setView(next);
   });
   if (replaces) scheduleAddress();
+}
+
+/** Copies the texts of a change. Names of frames are parts of the text of a graph, which the view would keep in memory. */
+function copyTexts(change: Partial<ViewState>): Partial<ViewState> {
+  return JSON.parse(JSON.stringify(change)) as Partial<ViewState>;
 }
 
 function setView(next: ViewState): void {
