@@ -50,6 +50,20 @@ describe("labelForms", () => {
     ]);
   });
 
+  it.each([
+    [
+      "com.example.Main$$Lambda/0x00007f.run",
+      ["example.Main$$Lambda/0x00007f.run", "Main$$Lambda/0x00007f.run", "0x00007f.run", "run"],
+    ],
+    ["java.base/java.util.List.add", ["java.util.List.add", "util.List.add", "List.add", "add"]],
+    ["a.b.C(x/y).m", ["b.C(x/y).m", "C(x/y).m", "m"]],
+    ["a.b.C<x/y>.m", ["a.b.C.m", "b.C.m", "C.m", "m"]],
+    ["gopkg.in/yaml.v3.Decode", ["yaml.v3.Decode", "v3.Decode", "Decode"]],
+    ["net/http.(*conn).serve", ["http.(*conn).serve", "(*conn).serve", "serve"]],
+  ])("%s_has_parts_at_dots_outside_of_a_host", (name, forms) => {
+    expect(labelForms(name)).toEqual([name, ...forms]);
+  });
+
   it("frames_of_lines_keep_function_and_line", () => {
     expect(labelForms("shop/cart.(*Cart).Add /src/cart/cart.go:17")).toEqual([
       "shop/cart.(*Cart).Add /src/cart/cart.go:17",
@@ -103,7 +117,7 @@ describe("fitLabel", () => {
     ["Get", 3, "Get"],
     ["abcdefgh", 6, "…defgh"],
     ["abcdefgh", 5, ""],
-  ])("%s_in_%i_characters_is_cut_to_%j", (name, width, expected) => {
+  ])("%s_in_%i_characters_is_labeled_%j", (name, width, expected) => {
     expect(fitLabel(labelForms(name), width, measure)).toBe(expected);
   });
 

@@ -5,10 +5,10 @@ export type TextMeasure = (text: string) => number;
 
 /** Longest part of a name that labels consider, counted from its end. No box shows more. */
 const MAX_LABEL_CHARACTERS = 2048;
-/** Shorter ends of a name say nothing, so the box stays empty. Ends that are whole words may be shorter. */
-const MIN_CUT_CHARACTERS = 5;
+/** Shorter ends of a name identify no function, so the box stays empty. Ends that are whole words may be shorter. */
+const MIN_ENDING_CHARACTERS = 5;
 const MIN_WORD_CHARACTERS = 4;
-/** Least part of the characters that fit which a cut at the beginning of a word keeps. */
+/** Least part of the characters that fit which an ending of whole words has. */
 const MIN_WORD_SHARE = 0.6;
 /** Marks above one letter; more of them would leave the row. */
 const MAX_COMBINING_MARKS = 2;
@@ -182,10 +182,13 @@ function functionForms(shown: string): string[] {
   return forms;
 }
 
+/** Host that begins a path of a Go module: lower-case labels, and a top-level domain of letters. */
+const HOST = /^[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]+(?=\/)/;
+
 /** Lists the indexes after each `/`, `.` or `::` outside of brackets. The dots of `github.com/` separate no parts. */
 function partStarts(name: string): number[] {
   const starts: number[] = [];
-  const firstSlash = name.indexOf("/");
+  const hostLength = HOST.exec(name)?.[0].length ?? 0;
   let level = 0;
   for (let index = 0; index < name.length - 1; index++) {
     const character = name[index] as string;
@@ -193,7 +196,7 @@ function partStarts(name: string): number[] {
     else if (CLOSING.includes(character)) level = Math.max(0, level - 1);
     else if (level > 0) continue;
     else if (character === "/") starts.push(index + 1);
-    else if (character === "." && name[index + 1] !== "." && index > firstSlash) starts.push(index + 1);
+    else if (character === "." && name[index + 1] !== "." && index >= hostLength) starts.push(index + 1);
     else if (character === ":" && name[index + 1] === ":") starts.push(++index + 1);
   }
   return starts.filter((start) => start < name.length);
@@ -208,11 +211,11 @@ export function fitLabel(forms: readonly string[], width: number, measure: TextM
     if (measure(forms[middle] as string) <= width) high = middle;
     else low = middle + 1;
   }
-  return forms[low] ?? cutStart(forms[forms.length - 1] ?? "", width, measure);
+  return forms[low] ?? shortenStart(forms[forms.length - 1] ?? "", width, measure);
 }
 
-/** Cuts characters from the beginning of a text until it fits behind an ellipsis, if possible at a word. */
-function cutStart(text: string, width: number, measure: TextMeasure): string {
+/** Shortens a text to an ending that fits behind an ellipsis and, if possible, begins with a word. */
+function shortenStart(text: string, width: number, measure: TextMeasure): string {
   const characters = Array.from(text);
   let low = 1;
   let high = characters.length;
@@ -223,7 +226,7 @@ function cutStart(text: string, width: number, measure: TextMeasure): string {
   }
   const start = wordStart(characters, low);
   if (start !== undefined) return `…${characters.slice(start).join("")}`;
-  return characters.length - low < MIN_CUT_CHARACTERS ? "" : `…${characters.slice(low).join("")}`;
+  return characters.length - low < MIN_ENDING_CHARACTERS ? "" : `…${characters.slice(low).join("")}`;
 }
 
 /** Returns the index of the first word from `index` on, or undefined if that word would leave too little. */
