@@ -6,10 +6,9 @@ import { costChange, formatCost, isGauge, parseProfileType } from "../theme/cost
 import { formatExact, formatPercent, formatTime } from "../theme/format";
 import { nameProfileType } from "../theme/profile_types";
 import { hrefOf, view } from "../url/store";
-import { formatSpan } from "../url/time";
 import { exploreOfRow } from "./explore_link";
 import type { FleetData } from "./fleet_query";
-import { type FleetRow, SERVICE_LABEL } from "./fleet_rows";
+import { type FleetRow, lastSeenText, SERVICE_LABEL } from "./fleet_rows";
 
 /** Number of types that a cell names. */
 const SHOWN_TYPES = 4;
@@ -162,9 +161,9 @@ function seenColumn(data: FleetData): TableColumn<FleetRow> {
     hint: "End of the last step of the trend with a profile of this type",
     cell: ({ lastSeen }) => {
       if (lastSeen === undefined) return <span class="fleet-none">–</span>;
-      const age = data.range.end - lastSeen;
-      const text = age <= data.range.step ? `< ${formatSpan(data.range.step)}` : formatSpan(age);
-      return <span title={formatTime(lastSeen, view.value.timeZone)}>{text} ago</span>;
+      return (
+        <span title={formatTime(lastSeen, view.value.timeZone)}>{lastSeenText(lastSeen, data.range)}</span>
+      );
     },
     text: ({ lastSeen }) => (lastSeen === undefined ? "" : new Date(lastSeen).toISOString()),
   };

@@ -6,6 +6,7 @@ import {
   firstPoint,
   fleetRows,
   fleetTotal,
+  lastSeenText,
   pointCount,
   sortRows,
   sparklineRange,
@@ -80,4 +81,15 @@ test("sparkline_has_at_most_sixty_points_and_ends_with_the_range", () => {
   // 61 steps make 31 points, the first of which reaches before the range.
   const odd = sparklineRange({ start: 0, end: 61_000, step: 1_000 });
   expect([odd.step, pointCount(odd), firstPoint(odd)]).toEqual([2_000, 31, 1_000]);
+});
+
+test("last_profile_has_the_age_of_a_step_or_more", () => {
+  const range = { start: 0, end: 7_200_000, step: 15_000 };
+  expect([7_200_000, 7_185_000, 7_170_000, 7_050_000, 0].map((time) => lastSeenText(time, range))).toEqual([
+    "< 15 s ago",
+    "< 15 s ago",
+    "30 s ago",
+    "2 min ago",
+    "2 h ago",
+  ]);
 });

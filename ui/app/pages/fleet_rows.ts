@@ -2,6 +2,7 @@
 
 import type { LabelPair, Series, SeriesResponse } from "../api/types";
 import { toInteger } from "../theme/cost";
+import { formatAge } from "../theme/format";
 import type { TimeRange } from "../url/query_of";
 
 /** Maximum number of points of a sparkline. */
@@ -170,4 +171,10 @@ function compareChange(left: FleetRow, right: FleetRow): number {
     return Number(left.value !== undefined) - Number(right.value !== undefined);
   }
   return compareIntegers(left.value * (right.previous ?? 0n), right.value * (left.previous ?? 0n));
+}
+
+/** Returns the time from the last profile to the end of the range. It is no more exact than a step. */
+export function lastSeenText(lastSeen: number, { end, step }: TimeRange): string {
+  const age = end - lastSeen;
+  return age <= step ? `< ${formatAge(step)} ago` : `${formatAge(age)} ago`;
 }
