@@ -79,7 +79,7 @@ export interface MinimapWindow {
   readonly rows: DepthRange;
 }
 
-/** What the mark of the visible part needs to know about the minimap. */
+/** Properties of the minimap on which the mark of the visible part depends. */
 export interface WindowScene extends Pick<MinimapScene, "size" | "colors" | "rootAtBottom"> {
   readonly maxDepth: number;
 }

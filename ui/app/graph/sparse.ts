@@ -15,7 +15,7 @@ export interface SparseSpans {
   readonly gaps: readonly ByteSpan[];
 }
 
-/** Column of all nodes, and what is needed to read it again without rounding. */
+/** Column of all nodes, with what `readExactSparseColumn` needs. */
 export interface SparseColumn {
   readonly values: Float64Array;
   /** Sum of the magnitudes. Up to 2^53, the column and all its partial sums are exact. */
@@ -46,7 +46,7 @@ export function readSparseColumn(
   return { values, magnitude, nodes };
 }
 
-/** Decodes the values again, without rounding. */
+/** Decodes the values of a column without rounding. */
 export function readExactSparseColumn(
   bytes: Uint8Array,
   spans: SparseSpans,
