@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { decodeGraph, GraphFormatError } from "./decode";
+import { MAX_SPANS, MAX_TEXT_BYTES } from "./message_budget";
 import { pathOfNode } from "./path";
 import {
   encodeBytesField,
@@ -180,12 +181,45 @@ describe("malformed bytes", () => {
     expect(() => decodeGraph(encodeWire({ ...wire, ...change }))).toThrow(GraphFormatError);
   });
 
+  /** Returns a table of `count` texts with 255 bytes each, in a little more than 3 bytes a text. */
+  const growingTable = (count: number): TableFields => ({
+    text: new Uint8Array(254 + count).fill(0x61),
+    shared: [0, ...new Array<number>(count - 1).fill(254)],
+    rest: [255, ...new Array<number>(count - 1).fill(1)],
+  });
+
   it("texts_that_grow_beyond_their_bound_are_rejected", () => {
-    const count = 1_200_000;
-    const text = new Uint8Array(255 + count).fill(0x61);
-    const shared = [0, ...new Array<number>(count).fill(255)];
-    const rest = [255, ...new Array<number>(count).fill(1)];
-    expect(() => decodeGraph(encodeWire({ ...wire, names: { text, shared, rest } }))).toThrow(/longer than/);
+    const names = growingTable(1_100_000);
+    expect(() => decodeGraph(encodeWire({ ...wire, names }))).toThrow(/longer than/);
+  });
+
+  it("texts_of_all_tables_share_one_bound", () => {
+    const table = growingTable(MAX_TEXT_BYTES / 2 ** 9 + 3_000);
+    const none = { text: new Uint8Array(), shared: [], rest: [] };
+    const tables = { names: table, files: none, binaries: none, packages: table };
+    const perName = table.shared.map(() => 0);
+    const columns = { nameFile: perName, nameBinary: perName, namePackage: perName, nameLine: perName };
+    expect(() => decodeGraph(encodeWire({ ...wire, ...columns, ...tables }))).toThrow(/longer than/);
+    expect(decodeGraph(encodeWire({ ...wire, ...columns, ...tables, packages: none })).names).toHaveLength(
+      perName.length,
+    );
+  });
+
+  it("parts_of_columns_in_tables_share_one_bound", () => {
+    const emptyParts = (count: number) => new Array<number[]>(count).fill([0x12, 0]).flat();
+    const zero = Uint8Array.of(0);
+    const message = (count: number) => {
+      const texts = [...encodeBytesField(2, zero), ...encodeBytesField(3, zero)];
+      const names = encodeBytesField(8, Uint8Array.from([...texts, ...emptyParts(MAX_SPANS / 2)]));
+      const columns = [9, 10, 11, 12].flatMap((field) => [...encodeBytesField(field, zero)]);
+      return Uint8Array.from([
+        ...names,
+        ...columns,
+        ...encodeBytesField(13, Uint8Array.from(emptyParts(count))),
+      ]);
+    };
+    expect(decodeGraph(message(MAX_SPANS / 2 - 8)).names).toEqual([""]);
+    expect(() => decodeGraph(message(MAX_SPANS / 2 - 7))).toThrow(/more than 100000 fields/);
   });
 
   it("text_that_shares_more_than_255_bytes_is_rejected", () => {

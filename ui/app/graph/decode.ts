@@ -1,6 +1,7 @@
 // Decoder of `athanor.v1.GraphResponse`, written by hand: straight from bytes to columns.
 
 import type { ExactColumns, Graph } from "./graph";
+import { MessageBudget } from "./message_budget";
 import { MAX_EXACT_SUM, roundColumn, shapeOfPreorder, sumExactTotals, sumTotals } from "./shape";
 import { readExactSparseColumn, readSparseColumn, type SparseSpans } from "./sparse";
 import { readTextTable, type TextTable } from "./text_table";
@@ -44,9 +45,6 @@ const FIELD = {
   resolution: 24,
 } as const;
 
-/** Bound of the spans of a message: texts and parts of columns. Far more than those of any graph. */
-const MAX_SPANS = 100_000;
-
 const LAST_FIELD = FIELD.resolution;
 const SPAN_FIELDS: ReadonlySet<number> = new Set([
   FIELD.callees,
@@ -73,13 +71,14 @@ interface MessageFields {
   readonly bytes: Uint8Array;
   readonly spans: readonly ByteSpan[][];
   readonly integers: readonly bigint[];
+  readonly budget: MessageBudget;
 }
 
 function scanFields(bytes: Uint8Array): MessageFields {
   const spans: ByteSpan[][] = Array.from({ length: LAST_FIELD + 1 }, () => []);
   const integers: bigint[] = new Array<bigint>(LAST_FIELD + 1).fill(0n);
   const reader = new FieldReader(bytes);
-  let spanCount = 0;
+  const budget = new MessageBudget();
   while (reader.hasMore()) {
     const tag = reader.readUint32();
     const field = tag >>> 3;
@@ -94,14 +93,17 @@ function scanFields(bytes: Uint8Array): MessageFields {
       throw new GraphFormatError(`field ${field} has wire type ${wireType} instead of ${expected}`);
     }
     if (expected === WIRE_BYTES) {
-      if (++spanCount > MAX_SPANS) throw new GraphFormatError(`message has more than ${MAX_SPANS} fields`);
+      budget.addSpan();
       spans[field]?.push(reader.readSpan());
     } else integers[field] = reader.readVarint();
   }
-  return { bytes, spans, integers };
+  return { bytes, spans, integers, budget };
 }
 
-/** Decodes the bytes of a response. Throws `GraphFormatError` if they break the format. Costs O(bytes). */
+/**
+ * Decodes the bytes of a response. Throws `GraphFormatError` if they break the format or a bound. Costs O(bytes of the
+ * message and of its texts), and the texts have at most `MAX_TEXT_BYTES`.
+ */
 export function decodeGraph(bytes: Uint8Array): Graph {
   const fields = scanFields(bytes);
   const nodes = decodeNodes(fields);
@@ -285,7 +287,7 @@ function beginningOfText(text: string, bytes: number): string | undefined {
 }
 
 function tableOf(fields: MessageFields, field: number, label: string): TextTable {
-  return readTextTable(fields.bytes, fields.spans[field] as ByteSpan[], label);
+  return readTextTable(fields.bytes, fields.spans[field] as ByteSpan[], fields.budget, label);
 }
 
 /** Decodes a table to which the names have these indexes. */

@@ -1,5 +1,6 @@
 // Decoder of `athanor.v1.TextTable`: texts that share bytes with the text before.
 
+import type { MessageBudget } from "./message_budget";
 import {
   type ByteSpan,
   countVarints,
@@ -11,8 +12,6 @@ import {
 
 /** Maximum number of bytes that a text shares with the one before. */
 const MAX_SHARED_BYTES = 255;
-/** Bound of the bytes of all texts of a table, so that a short message cannot demand much memory. */
-const MAX_TABLE_BYTES = 2 ** 28;
 
 /** Numbers of the fields of `TextTable`. */
 const FIELD = { text: 1, shared: 2, rest: 3 } as const;
@@ -29,17 +28,22 @@ interface TableFields {
   readonly rest: Uint32Array;
 }
 
-/** Decodes the table of a message. A message without the field has no texts. Costs O(bytes of all texts). */
-export function readTextTable(bytes: Uint8Array, spans: readonly ByteSpan[], label: string): TextTable {
+/** Decodes the table of a message. A message without the field has no texts. Costs O(bytes of the table and its texts). */
+export function readTextTable(
+  bytes: Uint8Array,
+  spans: readonly ByteSpan[],
+  budget: MessageBudget,
+  label: string,
+): TextTable {
   const span = spans[0];
   if (span === undefined) return { texts: [], shared: new Uint32Array(0) };
   if (spans.length > 1) throw new GraphFormatError(`message has ${spans.length} tables of ${label}`);
-  const fields = scanTable(bytes.subarray(0, span.to), span.from, label);
-  const starts = startsOfTexts(fields, label);
+  const fields = scanTable(bytes.subarray(0, span.to), span.from, budget, label);
+  const starts = startsOfTexts(fields, budget, label);
   return { texts: expandTexts(bytes, fields, starts), shared: fields.shared };
 }
 
-function scanTable(bytes: Uint8Array, from: number, label: string): TableFields {
+function scanTable(bytes: Uint8Array, from: number, budget: MessageBudget, label: string): TableFields {
   const reader = new FieldReader(bytes);
   reader.position = from;
   let text: ByteSpan = { from, to: from };
@@ -58,6 +62,7 @@ function scanTable(bytes: Uint8Array, from: number, label: string): TableFields 
         `field ${field} of ${label} has wire type ${wireType} instead of ${WIRE_BYTES}`,
       );
     }
+    budget.addSpan();
     if (field === FIELD.text) text = reader.readSpan();
     else columns[field]?.push(reader.readSpan());
   }
@@ -69,9 +74,14 @@ function scanTable(bytes: Uint8Array, from: number, label: string): TableFields 
 }
 
 /** Computes the offset of each text and of the end, before anything is allocated for the texts. */
-function startsOfTexts({ text, shared, rest }: TableFields, label: string): Uint32Array {
+function startsOfTexts(
+  { text, shared, rest }: TableFields,
+  budget: MessageBudget,
+  label: string,
+): Uint32Array {
   const starts = new Uint32Array(shared.length + 1);
   let left = text.to - text.from;
+  const limit = budget.textBytesLeft;
   let before = 0;
   let start = 0;
   for (let index = 0; index < shared.length; index++) {
@@ -85,11 +95,10 @@ function startsOfTexts({ text, shared, rest }: TableFields, label: string): Uint
     left -= own;
     before = common + own;
     start += before;
-    if (start > MAX_TABLE_BYTES) {
-      throw new GraphFormatError(`texts of ${label} are longer than ${MAX_TABLE_BYTES} bytes`);
-    }
+    if (start > limit) break;
     starts[index + 1] = start;
   }
+  budget.addTextBytes(start);
   if (left > 0) throw new GraphFormatError(`${left} bytes follow the last text of ${label}`);
   return starts;
 }
