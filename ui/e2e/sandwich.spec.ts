@@ -17,8 +17,11 @@ function halfOf(page: Page, half: "callers" | "callees"): FlamePanel {
 /** Fetches the graphs of both halves, each with the function as its first level. */
 async function fetchHalves(serverUrl: string, query: Record<string, unknown>, name: string) {
   const withTransform = (transform: unknown) => ({ ...query, transforms: [transform] });
+  // All stacks are inverted here, those with the function in the page.
   const below = await fetchFlame(serverUrl, {
-    ...{ query: withTransform({ collapseBelow: { name } }), path: [name], invert: true },
+    query: withTransform({ collapseBelow: { name } }),
+    path: [name],
+    invert: true,
   });
   const nodes = below.nodes.map((node) => ({ ...node, path: [name, ...node.path], depth: node.depth + 1 }));
   const root = { ...(below.nodes[0] as FlameNode), path: [], depth: 0, self: 0n, truncated: 0n };
@@ -90,6 +93,41 @@ for (const name of [MARSHAL, "shop/tree.walk"]) {
     await expect(page.getByRole("grid", { name: "Functions" })).toBeVisible();
   });
 }
+
+test("parts of different times are loaded until they agree", async ({ page, startOwnSite, calls }) => {
+  const { api, url, proxy } = await startOwnSite({ needsProxy: true });
+  if (proxy === undefined) throw new Error("the site has no proxy");
+  const end = Math.floor(Date.now() / 60_000) * 60_000;
+  const push = { name: "shop.cpu", fromMs: end - 120_000, extra: { sampleRate: "1000000000" } };
+  await pushFile(api, "main;work 3000\nmain;rest 1000\n", push);
+  const older = { total: "1500", self: "1500", queryTotal: "2000", unit: "nanoseconds" };
+  let olderResponses = 1;
+  proxy.replace = (path) =>
+    path.endsWith(SANDWICH) && olderResponses-- > 0
+      ? { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(older) }
+      : undefined;
+  const view = { p: "explore", y: CPU_TYPE, f: String(end - 3_600_000), u: String(end), w: "sandwich" };
+  const bar = page.locator(".sandwich-function");
+  const sandwichCalls = () => calls.filter(({ method }) => method === SANDWICH).length;
+  await page.goto(linkTo(url, { ...view, fn: "work" }));
+  await expect(bar).toContainText(`total ${formatValue(3_000n, "nanoseconds")} (${formatPercent(3n, 4n)})`);
+  await expect(bar).not.toContainText("profiles arrived");
+  expect(sandwichCalls()).toBe(2);
+  olderResponses = Number.POSITIVE_INFINITY;
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(bar).toContainText("profiles arrived while it loaded");
+  await expect(bar).toContainText(`total ${formatValue(1_500n, "nanoseconds")} (${formatPercent(3n, 4n)})`);
+  expect(sandwichCalls()).toBe(4);
+  const { callees } = await fetchHalves(
+    api,
+    { profileType: CPU_TYPE, selector: "{}", start: view.f, end: view.u },
+    "work",
+  );
+  const panel = halfOf(page, "callees");
+  await panel.hover(callees, nodeAt(callees, ["work"]));
+  await expect(panel.tooltip).toContainText("work");
+  expect(Object.values(await panel.facts())).toContain(formatPercent(3n, 4n));
+});
 
 test("values of gauges are averages in the bar and in both halves", async ({
   openShop,

@@ -11,8 +11,8 @@ import { FlameGraph } from "./flame/flame_graph";
 import { loadGraph } from "./flame/graph_loader";
 import { createLocalSelection } from "./flame/selection";
 import { QueryPanel } from "./query_panel";
+import { type SandwichResult, sandwichQuery } from "./sandwich_query";
 import { TableView } from "./table_view";
-import { type SandwichResult, sandwichQuery } from "./view_queries";
 import "./sandwich_view.css";
 
 export function SandwichView() {
@@ -76,6 +76,11 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
           {formatPercent(self, total)} of its total)
         </span>
         {isAverage ? <span>averages</span> : null}
+        {result.areSameTime ? null : (
+          <span title="Values of callers and callees differ from these. Their shares have been fitted.">
+            profiles arrived while it loaded
+          </span>
+        )}
         <button type="button" class="button tool-button" onClick={() => navigate({ sandwichFunction: "" })}>
           Choose another
         </button>

@@ -12,8 +12,8 @@ import {
   topCommand,
 } from "../components/request_commands";
 import { type PanelRequest, RequestPopover } from "../components/request_popover";
+import { sandwichRequests } from "../components/sandwich_requests";
 import { Menu } from "../components/shell/menu";
-import { sandwichRequests } from "../components/view_queries";
 import { notify } from "../url/notices";
 import { graphRequestOf, queryOf } from "../url/query_of";
 import { view } from "../url/store";
