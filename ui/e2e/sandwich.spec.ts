@@ -94,6 +94,15 @@ for (const name of [MARSHAL, "shop/tree.walk"]) {
   });
 }
 
+test("view with too many transforms says how many a sandwich allows", async ({ openShop, page }) => {
+  const ignored = Array.from({ length: 31 }, (_, index) => `ignore=none${index}`);
+  await openShop({ w: "sandwich", fn: MARSHAL, x: ignored });
+  await expect(page.getByRole("alert")).toContainText(/limit is 32, but this view has 31\. Remove one\./);
+  await page.getByRole("button", { name: "Remove Ignore none0" }).click();
+  await expect(page.locator(".sandwich-function")).toContainText(MARSHAL);
+  await expect(page.getByRole("alert")).toHaveCount(0);
+});
+
 test("parts of different times are loaded until they agree", async ({ page, startOwnSite, calls }) => {
   const { api, url, proxy } = await startOwnSite({ needsProxy: true });
   if (proxy === undefined) throw new Error("the site has no proxy");

@@ -2,7 +2,7 @@
 
 import { expect, test } from "vitest";
 import { DEFAULT_VIEW, type TransformState, type ViewState } from "../url/view_state";
-import { sandwichRequests } from "./sandwich_requests";
+import { excessTransformsNotice, sandwichRequests } from "./sandwich_requests";
 
 function viewWith(transformCount: number): ViewState {
   const transform: TransformState = { action: "ignore", pattern: "idle", isRegex: false };
@@ -26,4 +26,14 @@ test("callers are inverted from stacks with the function only", () => {
   ]);
   expect(requests?.callees.query?.transforms).toEqual([ignore, { showFrom: { name } }]);
   expect(requests?.sandwich.query?.transforms).toEqual([ignore]);
+});
+
+test("view with too many transforms has a notice in place of requests", () => {
+  expect(sandwichRequests(viewWith(30))?.callers.query?.transforms).toHaveLength(32);
+  expect(excessTransformsNotice(viewWith(30))).toBeUndefined();
+  expect(sandwichRequests(viewWith(31))).toBeUndefined();
+  expect(excessTransformsNotice(viewWith(31))).toBe(
+    "A sandwich adds 2 transforms and the limit is 32, but this view has 31. Remove one.",
+  );
+  expect(excessTransformsNotice(viewWith(33))).toContain("Remove 3.");
 });

@@ -4,6 +4,11 @@ import type { GraphRequest, Query, SandwichRequest, Transform } from "../api/typ
 import { queryOf } from "../url/query_of";
 import type { ViewState } from "../url/view_state";
 
+/** Largest number of transforms in a query of the server. */
+const MAX_QUERY_TRANSFORMS = 32;
+/** Transforms that the graph of callers adds to those of the view. The graph of callees adds one. */
+const ADDED_TRANSFORMS = 2;
+
 export interface SandwichRequests {
   readonly query: Query;
   readonly sandwich: SandwichRequest;
@@ -11,11 +16,11 @@ export interface SandwichRequests {
   readonly callees: GraphRequest;
 }
 
-/** Returns the requests of the sandwich view, or undefined if it has no function. */
+/** Returns the requests of the sandwich view, or undefined if it has no function or too many transforms. */
 export function sandwichRequests(state: ViewState): SandwichRequests | undefined {
   const query = queryOf(state);
   const name = state.sandwichFunction;
-  if (query === undefined || name === "") return undefined;
+  if (query === undefined || name === "" || countExcessTransforms(state) > 0) return undefined;
   const withTransforms = (...added: readonly Transform[]): Query => ({
     ...query,
     transforms: [...(query.transforms ?? []), ...added],
@@ -32,4 +37,19 @@ export function sandwichRequests(state: ViewState): SandwichRequests | undefined
     },
     callees: { query: withTransforms({ showFrom: { name } }) },
   };
+}
+
+/** Returns how many transforms of a view have to go before its sandwich is within the limit of the server. */
+function countExcessTransforms({ transforms }: ViewState): number {
+  return Math.max(0, transforms.length + ADDED_TRANSFORMS - MAX_QUERY_TRANSFORMS);
+}
+
+/** Explains why a view has too many transforms for a sandwich. Returns undefined if it has few enough. */
+export function excessTransformsNotice(state: ViewState): string | undefined {
+  const excess = countExcessTransforms(state);
+  if (excess === 0) return undefined;
+  return (
+    `A sandwich adds ${ADDED_TRANSFORMS} transforms and the limit is ${MAX_QUERY_TRANSFORMS}, ` +
+    `but this view has ${state.transforms.length}. Remove ${excess === 1 ? "one" : excess}.`
+  );
 }

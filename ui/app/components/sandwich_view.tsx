@@ -12,15 +12,28 @@ import { loadGraph } from "./flame/graph_loader";
 import { createLocalSelection } from "./flame/selection";
 import { QueryPanel } from "./query_panel";
 import { type SandwichResult, sandwichQuery } from "./sandwich_query";
+import { excessTransformsNotice } from "./sandwich_requests";
 import { TableView } from "./table_view";
 import "./sandwich_view.css";
 
 export function SandwichView() {
   if (view.value.sandwichFunction === "") return <FunctionPicker />;
+  const notice = excessTransformsNotice(view.value);
+  if (notice !== undefined) return <TransformNotice text={notice} />;
   return (
     <QueryPanel query={sandwichQuery} label="Sandwich" estimate={queryOf(view.value)}>
       {(result: SandwichResult) => <SandwichBody result={result} />}
     </QueryPanel>
+  );
+}
+
+function TransformNotice({ text }: { readonly text: string }) {
+  return (
+    <div class="sandwich">
+      <div class="banner is-warning" role="alert">
+        <div class="banner-text">{text}</div>
+      </div>
+    </div>
   );
 }
 
