@@ -184,13 +184,30 @@ test("header lists the tenants of the server", async ({ page, startOwnSite }) =>
   await expect(select.locator("option")).toHaveText(["team-two", "team-one", "Other…"]);
 });
 
-test("tenant without a list is as before", async ({ page, startOwnSite }) => {
-  const site = await startOwnSite({ needsProxy: true });
+test("tenants of this browser are listed where the server lists none", async ({ page, startOwnSite }) => {
+  const site = await startOwnSite({ settings: ["multitenancy_enabled=true"], needsProxy: true });
   if (site.proxy === undefined) throw new Error("the site has no proxy");
-  site.proxy.replace = (path) => (path === "/athanor/tenants" ? { status: 403 } : undefined);
-  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
-  await page.goto(linkTo(site.url, {}));
-  await expect(page.getByRole("row", { name: /shop/ })).toBeVisible();
-  await expect(page.getByRole("combobox", { name: "Tenant" })).toHaveCount(0);
+  site.proxy.replace = (path) => (path.startsWith("/athanor/tenants") ? { status: 403 } : undefined);
+  const fromMs = Date.now() - 60_000;
+  for (const tenant of ["team-one", "team-two", "team-three"])
+    await pushFile(site.api, "main;work 5\n", { name: `shop-${tenant}.cpu`, fromMs, tenant });
+  const select = page.getByRole("combobox", { name: "Tenant" });
+  const openList = async (tenant: string) => {
+    const refused = page.waitForResponse(/\/athanor\/tenants/);
+    await page.goto(linkTo(site.url, { t: tenant }));
+    expect((await refused).status()).toBe(403);
+    await expect(page.getByRole("row", { name: `shop-${tenant}` })).toBeVisible();
+  };
+  await openList("team-one");
+  await expect(select.locator("option")).toHaveText(["team-one", "Other…"]);
+  await select.selectOption("Other…");
+  const dialog = page.getByRole("dialog", { name: "Tenant and token" });
+  await dialog.getByLabel("Tenant", { exact: true }).fill("team-two");
+  await dialog.getByRole("button", { name: "Apply" }).click();
+  await expect(page.getByRole("row", { name: /shop-team-two/ })).toBeVisible();
+  await openList("team-one");
+  await expect(select.locator("option")).toHaveText(["team-one", "team-two", "Other…"]);
+  await select.selectOption("team-two");
+  await expect(page.getByRole("row", { name: /shop-team-two/ })).toBeVisible();
   await expect(page.getByRole("alert")).toHaveCount(0);
 });
