@@ -63,7 +63,7 @@ test("timeline by a label with many values has the ten largest and the rest", as
   openShop,
   shopSite,
 }) => {
-  const { start, end } = shopSite.shop;
+  const { end } = shopSite.shop;
   const values = Array.from({ length: 13 }, (_, index) => 10n + BigInt(index * index));
   for (const [index, value] of values.entries()) {
     const push = { fromMs: end - 600_000, extra: { sampleRate: "1000000000" } };
@@ -79,7 +79,6 @@ test("timeline by a label with many values has the ten largest and the rest", as
     );
   const rest = shown.slice(10).reduce((sum, { value }) => sum + value, 0n);
   await expect(legend.filter({ hasText: "other" })).toContainText(formatValue(rest, "nanoseconds"));
-  expect(end).toBeGreaterThan(start);
 });
 
 test("gauges of the timeline are labeled as averages", async ({ openShop, calls, callShop, shopQuery }) => {
