@@ -162,7 +162,8 @@ export function openMenu(
     y,
     name: node === 0 ? "" : nameOfNode(graph, node),
     path: pathOfNode(graph, node),
-    ...{ graph, selection },
+    graph,
+    selection,
   };
   openFrameMenu(returnFocus === null ? target : { ...target, returnFocus });
 }
