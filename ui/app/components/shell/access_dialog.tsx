@@ -56,6 +56,7 @@ export function AccessDialog() {
 function AccessForm({ isRejected, close }: { readonly isRejected: boolean; readonly close: () => void }) {
   const [tenantText, setTenantText] = useState(view.peek().tenant);
   const listId = useId();
+  const hintId = useId();
   const [tokenText, setTokenText] = useState(token.peek());
   const apply = (event: Event) => {
     event.preventDefault();
@@ -75,6 +76,7 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
           class="field"
           type="text"
           list={listId}
+          aria-describedby={truncationHint.value === undefined ? undefined : hintId}
           value={tenantText}
           autofocus
           autocomplete="off"
@@ -87,6 +89,11 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
           <option key={name} value={name} />
         ))}
       </datalist>
+      {truncationHint.value !== undefined && (
+        <p id={hintId} class="access-hint">
+          {truncationHint.value}
+        </p>
+      )}
       <label>
         Token
         <input
@@ -114,7 +121,16 @@ function AccessForm({ isRejected, close }: { readonly isRejected: boolean; reado
 }
 
 /** Tenants that the server lists and those that this browser opened, in ascending order. */
-const knownTenants = computed(() => [...new Set([...listedTenants.value, ...recentTenants.value])].sort());
+const knownTenants = computed(() =>
+  [...new Set([...listedTenants.value.names, ...recentTenants.value])].sort(),
+);
+
+/** Explains a list that lacks tenants; undefined if it has all of them. */
+const truncationHint = computed(() => {
+  const { names, isTruncated } = listedTenants.value;
+  if (!isTruncated) return undefined;
+  return `The list has the first ${names.length} tenants. Others can be typed.`;
+});
 
 /** Choice among the known tenants. Absent while there is only one. */
 export function TenantSelect() {
@@ -122,15 +138,15 @@ export function TenantSelect() {
   const others = knownTenants.value.filter((name) => name !== tenant);
   useEffect(() => {
     const abort = new AbortController();
-    void loadTenants(tenant, abort.signal);
+    void loadTenants(abort.signal);
     return () => abort.abort();
-  }, [tenant, token.value]);
+  }, [token.value]);
   if (tenant === "" && others.length === 0) return null;
   return (
     <select
       class="field tenant"
       aria-label="Tenant"
-      title="Tenant"
+      title={truncationHint.value ?? "Tenant"}
       value={tenant}
       onChange={(event) => {
         if (event.currentTarget.value === "\n") isAccessOpen.value = true;
@@ -144,6 +160,7 @@ export function TenantSelect() {
           {name}
         </option>
       ))}
+      {truncationHint.value !== undefined && <option disabled>{truncationHint.value}</option>}
       <option value={"\n"}>Other…</option>
     </select>
   );
