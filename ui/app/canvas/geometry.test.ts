@@ -93,6 +93,11 @@ describe("pinchRange", () => {
     expect(valueAt(pinched, 0.55)).toBeCloseTo(valueAt(range, 0.4), 12);
   });
 
+  it("value_between_the_fingers_follows_them_at_the_edge", () => {
+    const pinched = pinchRange(WHOLE_RANGE, { center: 0.4, distance: 90 }, { center: 0.55, distance: 240 });
+    expect(valueAt(pinched, 0.55)).toBeCloseTo(0.4, 12);
+  });
+
   it("range_stays_within_the_graph", () => {
     expect(pinchRange(range, { center: 0.5, distance: 900 }, { center: 0.5, distance: 1 })).toEqual(
       WHOLE_RANGE,

@@ -60,7 +60,11 @@ const MIN_FINGER_DISTANCE = 16;
 /** Returns the range after two fingers moved. The values between them stay between them. */
 export function pinchRange(range: ZoomRange, before: FingerPair, after: FingerPair): ZoomRange {
   const apart = Math.max(MIN_FINGER_DISTANCE, before.distance);
-  const factor = apart / Math.max(MIN_FINGER_DISTANCE, after.distance);
-  const moved = shiftRange(range, before.center - after.center);
-  return scaleRange(moved, factor, after.center);
+  const extent = range.to - range.from;
+  const width = Math.min(
+    1,
+    Math.max(MIN_RANGE, (extent * apart) / Math.max(MIN_FINGER_DISTANCE, after.distance)),
+  );
+  const from = range.from + extent * before.center - width * after.center;
+  return clampRange({ from, to: from + width });
 }

@@ -16,17 +16,19 @@ export class PinchTracker {
   private isPinch = false;
 
   constructor(
-    private readonly element: HTMLElement,
-    private readonly view: FlameView,
+    private readonly element: Pick<HTMLElement, "setPointerCapture" | "getBoundingClientRect">,
+    private readonly view: Pick<FlameView, "range" | "size" | "setRange" | "scrollBy">,
   ) {}
 
-  /** Notes a finger. Returns whether it takes part in a pinch. */
+  /** Adds a finger. Returns whether it takes part in a pinch. Mice and pens never do. */
   press(event: PointerEvent): boolean {
-    if (event.pointerType === "mouse") return false;
+    if (event.pointerType !== "touch") return false;
+    // A primary finger is the only one on the screen: the end of any other has been lost.
+    if (event.isPrimary) this.clear();
     this.fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    this.capture(event.pointerId);
     if (this.fingers.size < FINGERS_OF_PINCH) return false;
     this.isPinch = true;
-    for (const pointerId of this.fingers.keys()) this.element.setPointerCapture(pointerId);
     return true;
   }
 
@@ -46,12 +48,27 @@ export class PinchTracker {
     return this.isPinch;
   }
 
-  /** Forgets a finger. Returns whether it took part in a pinch. */
+  /** Removes a finger. Returns whether it took part in a pinch. */
   release(event: PointerEvent): boolean {
     if (!this.fingers.delete(event.pointerId)) return false;
     const wasPinch = this.isPinch;
     if (this.fingers.size === 0) this.isPinch = false;
     return wasPinch;
+  }
+
+  private clear(): void {
+    this.fingers.clear();
+    this.isPinch = false;
+  }
+
+  /** Has the browser send the end of a finger to the element, wherever it is lifted. */
+  private capture(pointerId: number): void {
+    try {
+      this.element.setPointerCapture(pointerId);
+    } catch (error) {
+      // The finger has left the screen before its press was handled.
+      if (!(error instanceof DOMException && error.name === "NotFoundError")) throw error;
+    }
   }
 
   private middle(axis: "x" | "y"): number {

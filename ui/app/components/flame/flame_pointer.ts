@@ -21,6 +21,7 @@ const WHEEL_LINE_PIXELS = 16;
 
 interface Press {
   readonly pointerId: number;
+  readonly pointerType: string;
   readonly startX: number;
   readonly startY: number;
   lastX: number;
@@ -38,6 +39,7 @@ export function followPointer(element: HTMLElement, view: FlameView, events: Poi
   element.addEventListener("pointermove", (event) => tracker.move(event), { signal });
   element.addEventListener("pointerup", (event) => tracker.release(event), { signal });
   element.addEventListener("pointercancel", (event) => tracker.abandon(event), { signal });
+  element.addEventListener("lostpointercapture", (event) => tracker.abandon(event), { signal });
   element.addEventListener("pointerleave", () => events.onHover(undefined, 0, 0), { signal });
   element.addEventListener("contextmenu", (event) => tracker.openMenu(event), { signal });
   element.addEventListener("wheel", (event) => tracker.turnWheel(event), { signal, passive: false });
@@ -65,9 +67,13 @@ class PointerTracker {
       this.cancel();
       return;
     }
-    if (this.pressed !== undefined) return;
+    // A new primary pointer of the same type means that the end of the press has been lost.
+    if (this.pressed !== undefined && (!event.isPrimary || event.pointerType !== this.pressed.pointerType))
+      return;
+    this.cancel();
     const press: Press = {
       pointerId: event.pointerId,
+      pointerType: event.pointerType,
       startX: event.clientX,
       startY: event.clientY,
       lastX: event.clientX,
@@ -119,7 +125,7 @@ class PointerTracker {
 
   abandon(event: PointerEvent): void {
     this.pinch.release(event);
-    this.cancel();
+    if (this.pressed?.pointerId === event.pointerId) this.cancel();
   }
 
   cancel(): void {
