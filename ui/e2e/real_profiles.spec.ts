@@ -41,6 +41,11 @@ function skipTest(reason: string): void {
   test.skip(true, reason);
 }
 
+function skipWithout(path: string): void {
+  if (!existsSync(PROFILES)) skipTest("no corpus of real profiles at ../shared/data/pprof");
+  if (!existsSync(path)) skipTest(`${path} is missing`);
+}
+
 /** Returns self value and total of each function, as `go tool pprof -top` prints them in nanoseconds. */
 async function readPprofTop(path: string): Promise<Map<string, readonly [flat: string, cum: string]>> {
   const flags = "-top -unit=ns -nodecount=100000 -nodefraction=0 -symbolize=none";
@@ -53,7 +58,7 @@ async function readPprofTop(path: string): Promise<Map<string, readonly [flat: s
 
 test("copied table equals go tool pprof -top", async ({ page, startOwnSite }) => {
   const path = join(PROFILES, "go-cpu-labels.pb.gz");
-  if (!existsSync(path)) skipTest(`${path} is missing`);
+  skipWithout(path);
   if (!(await isGoInstalled())) skipTest("go is not installed");
   const expected = await readPprofTop(path);
   expect(expected.size).toBeGreaterThan(0);
@@ -75,7 +80,7 @@ test("copied table equals go tool pprof -top", async ({ page, startOwnSite }) =>
 for (const file of FILES) {
   const path = join(PROFILES, file);
   test(`profile ${file} equals the API`, async ({ page, startOwnSite }) => {
-    if (!existsSync(path)) skipTest(`${path} is missing`);
+    skipWithout(path);
     const { api, url } = await startOwnSite();
     const push = { name: "real", fromMs: Date.now(), extra: { format: "pprof" } };
     await pushFile(api, await readFile(path), push);
