@@ -49,7 +49,8 @@ const TRANSFORM_OPTIONS: [TransformOption; 6] = [
         name: "show_from",
         long: "show-from",
         value_name: "PATTERN",
-        help: "Begin each stack at the matching frame nearest the root, and drop stacks without one",
+        help: "Begin each stack at the matching frame nearest the root, and drop stacks without one. As in pprof, a \
+               regular expression also removes the lines outside of the outermost match from other matching locations",
     },
     TransformOption {
         name: "collapse",
