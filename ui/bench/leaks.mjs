@@ -1,10 +1,12 @@
-// Memory of a page after many zooms and refreshes.
+// Memory of a page after many zooms, transforms and refreshes.
 
 import { linkTo, openContext } from "./page_bench.mjs";
 import { replayResponses, settle } from "./page_probe.mjs";
 import { report, reportPart } from "./report";
 
 const WARM_UP_ROUNDS = 15;
+/** Transforms of the view. Each round replaces one, so after the warm-up half of them have been replaced. */
+const TRANSFORM_COUNT = 30;
 const KIB = 1024;
 /** Growth that caches and the collector explain, whatever the number of rounds. */
 const LIMITS = { usedSize: 1_024 * KIB, nodes: 50, jsEventListeners: 20 };
@@ -17,16 +19,24 @@ async function readMemory(session) {
   return { usedSize, nodes, jsEventListeners };
 }
 
-/** Zooms and refreshes many times. Returns whether memory stays as it is. */
+/** Adds a transform of the selected frame, and removes the oldest. */
+async function replaceTransform(page) {
+  await page.locator(".flame-scroller").first().press("i");
+  await page.locator(".transform-chip button").first().click();
+}
+
+/** Zooms, replaces transforms and refreshes many times. Returns whether memory stays as it is. */
 export async function measureLeaks(browser, url, selector, rounds) {
   const context = await openContext(browser);
   const page = await context.newPage();
-  await page.goto(linkTo(url, { p: "explore", q: selector, f: "now-6h", w: "icicle" }));
+  const transforms = Array.from({ length: TRANSFORM_COUNT }, (_, index) => `ignore=absent${index}`);
+  await page.goto(linkTo(url, { p: "explore", q: selector, f: "now-6h", w: "icicle", x: transforms }));
   const session = await context.newCDPSession(page);
   const graph = page.locator(".flame-scroller").first();
   const run = async (count) => {
     for (let round = 0; round < count; round++) {
       await graph.click({ position: { x: 200 + ((round * 97) % 1_200), y: 50 } });
+      await replaceTransform(page);
       await page.locator(".flame-path-part").first().click();
       await page.locator(".refresh-control button").first().click();
       await page.waitForFunction(() => document.querySelector('[aria-busy="true"]') === null);
@@ -40,7 +50,7 @@ export async function measureLeaks(browser, url, selector, rounds) {
   const before = await readMemory(session);
   await run(rounds);
   const after = await readMemory(session);
-  reportPart(`${rounds} zooms and refreshes`);
+  reportPart(`${rounds} zooms, transforms and refreshes`);
   const grown = (name, key, unit, scale = 1) =>
     report({
       name,

@@ -23,8 +23,10 @@ const CONTENT_TYPES = {
   ".svg": "image/svg+xml",
 };
 
+/** Returns the link of a view. A list is a parameter that occurs once for each item. */
 export function linkTo(url, parameters) {
-  return `${url}/ui/?${new URLSearchParams({ v: "1", y: CPU_TYPE, ...parameters })}`;
+  const entries = Object.entries({ v: "1", y: CPU_TYPE, ...parameters });
+  return `${url}/ui/?${new URLSearchParams(entries.flatMap(([name, value]) => [value].flat().map((text) => [name, text])))}`;
 }
 
 function fileOf(path) {
