@@ -5,8 +5,9 @@ use thiserror::Error;
 
 /// Maximum number of bytes that a text shares with the one before.
 pub(super) const MAX_SHARED_BYTES: usize = 255;
-/// Maximum number of bytes of all texts of a table, so that a short response cannot demand much memory.
-const MAX_TABLE_BYTES: usize = 256 << 20;
+/// Maximum number of bytes of all decoded texts of a message, so that a short response cannot demand much memory. The
+/// contract of the API states it, so the encoder checks it too.
+const MAX_TEXT_BYTES: u64 = 256 << 20;
 
 /// Columns that break the format.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -40,6 +41,15 @@ pub enum GraphFormatError {
     /// The divisor is not positive.
     #[error("divisor is {0}")]
     Divisor(i64),
+    /// Texts are too long together.
+    #[error(
+        "names, files, binaries and packages have {bytes} bytes, the limit is {limit}",
+        limit = MAX_TEXT_BYTES
+    )]
+    TextBytes {
+        /// Number of bytes of all decoded texts.
+        bytes: u64,
+    },
 }
 
 /// Columns of a graph with one entry a node, or one entry a name.
@@ -74,9 +84,10 @@ struct IndexedTexts {
 }
 
 impl DecodedGraph {
-    /// Decodes the columns of a response. Texts take at most 256 MiB a table, all else as
-    /// much as the response.
+    /// Decodes the columns of a response. All texts take at most 256 MiB together. All else takes memory in proportion to
+    /// the length of the response.
     pub fn from_response(response: &GraphResponse) -> Result<Self, GraphFormatError> {
+        check_text_bytes(response)?;
         let nodes = response.callees.len();
         check_length("name", response.name.len(), nodes)?;
         let names = decode_texts("names", response.names.as_ref())?;
@@ -153,13 +164,20 @@ fn check_indexes(column: &'static str, indexes: &[u32], length: usize) -> Result
     }
 }
 
+/// Checks the number of bytes of all decoded texts of a response. The cost does not depend on the length of texts.
+pub(super) fn check_text_bytes(response: &GraphResponse) -> Result<(), GraphFormatError> {
+    let tables = [&response.names, &response.files, &response.binaries, &response.packages];
+    let lengths = tables.into_iter().flatten().flat_map(|table| table.shared.iter().chain(&table.rest));
+    let bytes = lengths.map(|&length| u64::from(length)).sum();
+    if bytes > MAX_TEXT_BYTES { Err(GraphFormatError::TextBytes { bytes }) } else { Ok(()) }
+}
+
 /// Returns the texts of a table.
 fn decode_texts(column: &'static str, table: Option<&TextTable>) -> Result<Vec<String>, GraphFormatError> {
     let Some(TextTable { text, shared, rest }) = table else { return Ok(Vec::new()) };
     check_length(column, rest.len(), shared.len())?;
     let mut texts: Vec<String> = Vec::with_capacity(shared.len());
     let mut left = text.as_str();
-    let mut bytes = 0usize;
     for (entry, (&shared, &length)) in shared.iter().zip(rest).enumerate() {
         let before = texts.last().map_or("", String::as_str);
         let begin = match shared as usize {
@@ -170,10 +188,6 @@ fn decode_texts(column: &'static str, table: Option<&TextTable>) -> Result<Vec<S
         let rest = left.get(..length as usize);
         let rest = rest.ok_or_else(|| entry_error(column, entry, "beyond the bytes of the texts"))?;
         left = &left[rest.len()..];
-        bytes += begin.len() + rest.len();
-        if bytes > MAX_TABLE_BYTES {
-            return Err(entry_error(column, entry, "beyond 256 MiB of texts"));
-        }
         texts.push([begin, rest].concat());
     }
     match left.is_empty() {

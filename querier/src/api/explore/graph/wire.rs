@@ -8,6 +8,7 @@ use super::super::averages::value_divisor;
 use super::super::period::sampling_period;
 use super::super::wire::{parse_query, resolution_text};
 use super::columns::encode_graph;
+use super::decode::check_text_bytes;
 use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, load_stacks};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
@@ -47,10 +48,11 @@ async fn compute_graph(
             let drawn = stacks.draw(&job_executor, &held, &shape)?;
             let DrawnGraph { columns, total, full_nodes, root_callees } = drawn;
             let texts: usize = columns.names.iter().map(|name| name.len()).sum();
-            let entries = columns.callees.len() * COLUMN_ENTRY_BYTES;
+            let nodes = columns.callees.len();
+            let entries = nodes * COLUMN_ENTRY_BYTES;
             let names = columns.names.len() * NAME_ENTRY_BYTES;
             job_executor.reserve_memory(&held, entries + names + 2 * texts)?;
-            Ok(GraphResponse {
+            let response = GraphResponse {
                 total,
                 unit,
                 period,
@@ -61,7 +63,13 @@ async fn compute_graph(
                 averaged_profiles: divisor.averaged_profiles(),
                 resolution: resolution_text(&held),
                 ..encode_graph(columns, &stacks.origins(shape.grouping))
-            })
+            };
+            // Clients reject a longer response.
+            check_text_bytes(&response).map_err(|error| {
+                let advice = "lower max_nodes or narrow the selector";
+                invalid_argument(format!("graph of {nodes} nodes is too large: {error}; {advice}"))
+            })?;
+            Ok(response)
         })
         .await?
 }
