@@ -5,10 +5,16 @@ use std::collections::BTreeSet;
 use athanor_profile::Dictionary;
 use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder};
+use athanor_profile::data_model::symbols::{Function, Line, Mapping};
 use athanor_proto::athanor::v1::{GraphResponse, TextTable};
 use athanor_querier::{DecodedGraph, GraphFormatError, encode_graph};
 use proptest::prelude::*;
 use prost::Message;
+
+/// Files of functions. Some state a package that is not a part of the function's name.
+const FILES: [&str; 5] =
+    ["", "main.go", "src/größe.rs", "lib/node_modules/lodash/map.js", "web/node_modules/größe/a.js"];
+const BINARIES: [&str; 3] = ["", "/bin/shop", "/lib/größe.so"];
 
 fn any_tree() -> impl Strategy<Value = Tree> {
     let value = prop_oneof![-9..9i64, Just(10_000_000), 0..i64::MAX / 32];
@@ -28,9 +34,29 @@ fn any_tree() -> impl Strategy<Value = Tree> {
     })
 }
 
+/// Returns origins of the names of a tree. A byte selects the file, the binary and the line of each name.
+fn origins_from_bytes(tree: &Tree, bytes: &[u8]) -> FrameOrigins {
+    let mut dictionary = Dictionary::default();
+    let mut totals: Vec<i64> = Vec::new();
+    for (name, &byte) in tree.names().iter().zip(bytes.iter().cycle()) {
+        let Dictionary { symbols, stacks, .. } = &mut dictionary;
+        let name = symbols.strings.intern(name);
+        let filename = symbols.strings.intern(FILES[usize::from(byte) % FILES.len()]);
+        let start_line = i64::from(byte) - 8;
+        let function = symbols.intern_function(Function { name, system_name: 0, filename, start_line });
+        let filename = symbols.strings.intern(BINARIES[usize::from(byte >> 4) % BINARIES.len()]);
+        let mapping = Mapping { start: 0, size: 0, offset: 0, filename, build_id: 0, flags: 0 };
+        let mapping = symbols.intern_mapping(mapping);
+        let location = symbols.intern_location(mapping, 0, false, &[Line { function, line: 1, column: 0 }]);
+        let stack = stacks.intern(symbols, &[location]) as usize;
+        totals.resize(totals.len().max(stack + 1), 0);
+        totals[stack] = 1;
+    }
+    FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Function)
+}
+
 fn encode(tree: &Tree) -> GraphResponse {
-    let origins = FrameOrigins::from_totals(&Dictionary::default(), &[], FrameGrouping::Function);
-    encode_graph(GraphColumns::from_tree(tree), &origins)
+    encode_graph(GraphColumns::from_tree(tree), &origins_from_bytes(tree, &[]))
 }
 
 /// Returns a tree without truncated nodes from its decoded columns.
@@ -38,10 +64,10 @@ fn tree_of_columns(graph: &DecodedGraph) -> Tree {
     let mut builder = TreeBuilder::default();
     let mut places = vec![TreeBuilder::ROOT_NODE];
     builder.add(TreeBuilder::ROOT_NODE, graph.self_values[0]);
-    for at in 1..graph.parents.len() {
-        let name = builder.name(graph.name(at));
-        let place = builder.child(places[graph.parents[at] as usize], name);
-        builder.add(place, graph.self_values[at]);
+    for node in 1..graph.parents.len() {
+        let name = builder.name(graph.name(node));
+        let place = builder.child(places[graph.parents[node] as usize], name);
+        builder.add(place, graph.self_values[node]);
         places.push(place);
     }
     builder.finish()
@@ -56,6 +82,19 @@ proptest! {
         prop_assert_eq!(graph.truncated.iter().sum::<i64>(), tree.truncated_total());
         if tree.nodes().iter().all(|node| !node.other) {
             prop_assert_eq!(tree_of_columns(&graph), tree);
+        }
+    }
+
+    #[test]
+    fn encoded_origins_come_back(tree in any_tree(), bytes in prop::collection::vec(any::<u8>(), 1..20)) {
+        let origins = origins_from_bytes(&tree, &bytes);
+        let graph = DecodedGraph::from_response(&encode_graph(GraphColumns::from_tree(&tree), &origins)).unwrap();
+        for (name, text) in graph.names.iter().enumerate() {
+            let origin = origins.get(text);
+            prop_assert_eq!(graph.file(name), origin.file);
+            prop_assert_eq!(graph.binary(name), origin.binary);
+            prop_assert_eq!(graph.package(name), origin.package);
+            prop_assert_eq!(graph.lines[name], u32::try_from(origin.line).unwrap_or(0));
         }
     }
 
@@ -163,4 +202,37 @@ fn malformed_texts_are_rejected() {
     let error = DecodedGraph::from_response(&GraphResponse { names: Some(names), ..valid() }).unwrap_err();
     let fault = "no beginning of the text before";
     assert_eq!(error, GraphFormatError::Entry { column: "names", entry: 2, fault });
+}
+
+#[test]
+fn long_texts_of_all_tables_together_are_rejected() {
+    const TABLE_BYTES: u32 = 200 << 20;
+    let long = table("", &[0], &[TABLE_BYTES]);
+    let graph = GraphResponse { names: Some(long.clone()), packages: Some(long), ..valid() };
+    let error = DecodedGraph::from_response(&graph).unwrap_err();
+    // The file and the binary of all names are empty.
+    assert_eq!(error, GraphFormatError::TextBytes { bytes: 2 * u64::from(TABLE_BYTES) });
+    let message = "names, files, binaries and packages have 419430400 bytes, the limit is 268435456";
+    assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn example_of_the_docs_is_what_the_encoder_returns() {
+    let mut builder = TreeBuilder::default();
+    for (path, value) in [(["main", "main.pay"], 700), (["main", "main.ship"], 200)] {
+        let node = path.iter().fold(TreeBuilder::ROOT_NODE, |caller, name| {
+            let name = builder.name(name);
+            builder.child(caller, name)
+        });
+        builder.add(node, value);
+    }
+    let graph = encode(&builder.finish());
+    let names = graph.names.unwrap();
+    let quoted: Vec<String> = graph.self_.iter().map(i64::to_string).collect();
+    let columns = format!(
+        "{{\"callees\": {:?}, \"name\": {:?}, \"self\": {quoted:?}, \"selfGap\": {:?}, \"divisor\": \"{}\",\n \
+         \"names\": {{\"text\": {:?}, \"shared\": {:?}, \"rest\": {:?}}}}}\n",
+        graph.callees, graph.name, graph.self_gap, graph.divisor, names.text, names.shared, names.rest
+    );
+    assert!(include_str!("../../../docs/users/analysis.md").contains(&columns), "{columns}");
 }
