@@ -168,7 +168,7 @@ fn check_indexes(column: &'static str, indexes: &[u32], length: usize) -> Result
 pub(super) fn check_text_bytes(response: &GraphResponse) -> Result<(), GraphFormatError> {
     let tables = [&response.names, &response.files, &response.binaries, &response.packages];
     let lengths = tables.into_iter().flatten().flat_map(|table| table.shared.iter().chain(&table.rest));
-    let bytes = lengths.map(|&length| u64::from(length)).sum();
+    let bytes: u64 = lengths.map(|&length| u64::from(length)).sum();
     if bytes > MAX_TEXT_BYTES { Err(GraphFormatError::TextBytes { bytes }) } else { Ok(()) }
 }
 
