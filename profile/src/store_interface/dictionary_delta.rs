@@ -10,9 +10,9 @@ use crate::data_model::symbols::{Function, Line, Mapping, NO_ENTRY};
 use crate::encoding::codec::{CodecError, CodecReader, put_bytes, put_signed_varint, put_varint};
 use crate::encoding::hash::ContentHash;
 
-/// Maximum number of entries to reserve memory for at once. Their number is a claim of the bytes, and an entry takes many
-/// times more memory than bytes.
-const RESERVED_ENTRIES: usize = 16_384;
+/// Maximum number of lines to reserve memory for. Their number is a claim of the bytes, and a line takes many times more
+/// memory than bytes.
+const MAX_RESERVED_LINES: usize = 16_384;
 
 /// Numbers of entries of each table in a dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ fn read_location(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) ->
     let mapping = within_or_none(unpacker, symbols.mappings().len())?;
     let address = unpacker.read_number()?;
     let count = unpacker.read_count()?;
-    let mut lines = Vec::with_capacity((count >> 1).min(RESERVED_ENTRIES));
+    let mut lines = Vec::with_capacity((count >> 1).min(MAX_RESERVED_LINES));
     for _ in 0..count >> 1 {
         let function = within(unpacker, symbols.functions().len())?;
         lines.push(Line { function, line: unpacker.read_signed()?, column: unpacker.read_signed()? });
@@ -188,11 +188,9 @@ fn read_location(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) ->
 fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> Result<(), CodecError> {
     let symbols = &dictionary.symbols;
     let stacks = &mut dictionary.stacks;
-    let nodes = unpacker.read_count()?;
-    for node in 0..nodes {
-        if node % RESERVED_ENTRIES == 0 {
-            stacks.reserve(RESERVED_ENTRIES.min(nodes - node), 0);
-        }
+    // Without a reservation: the stated memory of a result includes spare capacity, and must be the same wherever a result
+    // is computed.
+    for _ in 0..unpacker.read_count()? {
         let before = stacks.nodes().len();
         let wrong = unpacker.error_here("an unknown parent id");
         let parent = match unpacker.read_number()? {
@@ -204,11 +202,7 @@ fn read_stacks(dictionary: &mut Dictionary, unpacker: &mut CodecReader<'_>) -> R
         check_is_new(unpacker, new, before)?;
     }
     let mut hashes: Vec<ContentHash> = Vec::new();
-    let leaves = unpacker.read_count()?;
-    for stack in 0..leaves {
-        if stack % RESERVED_ENTRIES == 0 {
-            stacks.reserve(0, RESERVED_ENTRIES.min(leaves - stack));
-        }
+    for _ in 0..unpacker.read_count()? {
         let leaf = within_or_none(unpacker, stacks.nodes().len())?;
         hashes.clear();
         hashes.extend(stacks.path(leaf).map(|location| symbols.location_hash(location)));
