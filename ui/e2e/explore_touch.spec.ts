@@ -74,8 +74,8 @@ for (const view of ["flame", "icicle"] as const) {
 test("wheel scrolls, with Ctrl it zooms", async ({ page, shopSite }) => {
   const { start, end } = shopSite.shop;
   const frames = Array.from({ length: DEEP_STACK }, (_, depth) => `level${depth}`);
-  await pushFile(shopSite.api, `${frames.join(";")} 100\n`, { name: "deep.cpu", fromMs: end - 120_000 });
-  const query = { y: CPU_TYPE, q: '{service_name="deep"}', f: String(start), u: String(end) };
+  await pushFile(shopSite.api, `${frames.join(";")} 100\n`, { name: "tall.cpu", fromMs: end - 120_000 });
+  const query = { y: CPU_TYPE, q: '{service_name="tall"}', f: String(start), u: String(end) };
   await page.goto(linkTo(shopSite.url, { p: "explore", w: "icicle", ...query }));
   const panel = flamePanel(page, "icicle");
   await panel.ready();
