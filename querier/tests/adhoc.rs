@@ -159,8 +159,8 @@ fn graph(json: &str) -> Value {
 async fn what_is_uploaded_is_shown_then_and_later() {
     let (place, _) = place(|_| {});
     let name = "größe/1 & 2.folded";
-    let told = upload(&place, name, b"main;work 30\nmain 12\n").await.expect("it is kept");
-    let flamebearer = graph(&told.flamebearer_profile);
+    let uploaded = upload(&place, name, b"main;work 30\nmain 12\n").await.expect("it is kept");
+    let flamebearer = graph(&uploaded.flamebearer_profile);
     assert_eq!(
         flamebearer["flamebearer"],
         json!({
@@ -171,14 +171,17 @@ async fn what_is_uploaded_is_shown_then_and_later() {
         })
     );
     assert_eq!((&flamebearer["version"], &flamebearer["metadata"]["format"]), (&json!(1), &json!("single")));
-    assert_eq!((told.name.as_str(), told.uploaded_at, told.id.len()), (name, 1_700_000_000_000, 32));
-    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("samples", 1));
-    assert_eq!(get(&place, "a", &told.id, None).await.expect("it is there"), told);
-    assert_eq!(get(&place, "a", &told.id, Some("samples")).await.expect("it is there"), told);
+    assert_eq!(
+        (uploaded.name.as_str(), uploaded.uploaded_at, uploaded.id.len()),
+        (name, 1_700_000_000_000, 32)
+    );
+    assert_eq!((uploaded.profile_type.as_str(), uploaded.profile_types.len()), ("samples", 1));
+    assert_eq!(get(&place, "a", &uploaded.id, None).await.expect("it is there"), uploaded);
+    assert_eq!(get(&place, "a", &uploaded.id, Some("samples")).await.expect("it is there"), uploaded);
     let list = place.list_uploads(&reader("a"), AdHocProfilesListRequest {}).await.expect("a list").profiles;
-    assert_eq!((list.len(), &list[0].id, list[0].uploaded_at), (1, &told.id, told.uploaded_at));
+    assert_eq!((list.len(), &list[0].id, list[0].uploaded_at), (1, &uploaded.id, uploaded.uploaded_at));
 
-    let cut = AdHocProfilesGetRequest { id: told.id.clone(), profile_type: None, max_nodes: Some(1) };
+    let cut = AdHocProfilesGetRequest { id: uploaded.id.clone(), profile_type: None, max_nodes: Some(1) };
     let cut = place.get_upload(&reader("a"), cut).await.expect("it is there");
     assert_eq!(graph(&cut.flamebearer_profile)["flamebearer"]["names"], json!(["total", "main", "other"]));
     let unpadded = BASE64_STANDARD_NO_PAD.encode(b"a 1\n");
@@ -225,24 +228,24 @@ async fn each_format_is_shown() {
         ],
         "shared": { "frames": [{ "name": "work" }, { "name": "main" }] },
     });
-    let told = upload(&place, "speedscope", document.to_string().as_bytes()).await.expect("kept");
+    let uploaded = upload(&place, "speedscope", document.to_string().as_bytes()).await.expect("kept");
     assert_eq!(
-        (told.profile_type.as_str(), &told.profile_types),
+        (uploaded.profile_type.as_str(), &uploaded.profile_types),
         ("space", &vec!["wall".into(), "space".into()])
     );
-    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
-    let told = get(&place, "a", &told.id, Some("wall")).await.expect("it is there");
-    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
-    assert_eq!(graph(&told.flamebearer_profile)["metadata"]["units"], json!("nanoseconds"));
+    assert_eq!(bars(&uploaded.flamebearer_profile), bars(&folded.flamebearer_profile));
+    let uploaded = get(&place, "a", &uploaded.id, Some("wall")).await.expect("it is there");
+    assert_eq!(bars(&uploaded.flamebearer_profile), bars(&folded.flamebearer_profile));
+    assert_eq!(graph(&uploaded.flamebearer_profile)["metadata"]["units"], json!("nanoseconds"));
 
     let text = "main 7 [000] 1.000001: 12 cpu-clock: \n\n\
                 main 7 [000] 1.000002: 30 cpu-clock: \n\t 55d0 work+0x10 (/bin/main)\n\n";
-    let told = upload(&place, "perf", text.as_bytes()).await.expect("kept");
-    assert_eq!((told.profile_type.as_str(), told.profile_types.len()), ("cpu_clock", 2));
-    assert_eq!(bars(&told.flamebearer_profile), bars(&folded.flamebearer_profile));
+    let uploaded = upload(&place, "perf", text.as_bytes()).await.expect("kept");
+    assert_eq!((uploaded.profile_type.as_str(), uploaded.profile_types.len()), ("cpu_clock", 2));
+    assert_eq!(bars(&uploaded.flamebearer_profile), bars(&folded.flamebearer_profile));
 
     let left = upload(&place, "left", document.to_string().as_bytes()).await.expect("kept").id;
-    let request = AdHocProfilesDiffRequest { left_id: left, right_id: told.id, ..Default::default() };
+    let request = AdHocProfilesDiffRequest { left_id: left, right_id: uploaded.id, ..Default::default() };
     let refused = place.diff_uploads(&reader("a"), request).await.expect_err("nothing in common");
     assert!(refused.message.contains("of the same unit"), "{refused}");
 }
@@ -258,9 +261,9 @@ async fn two_are_laid_over_each_other() {
         profile_type: profile_type.map(str::to_owned),
         max_nodes: None,
     };
-    let told = place.diff_uploads(&reader("a"), request(&right, None)).await.expect("both are there");
-    assert_eq!(told.profile_types, ["samples"]);
-    let shown = graph(&told.flamebearer_profile);
+    let uploaded = place.diff_uploads(&reader("a"), request(&right, None)).await.expect("both are there");
+    assert_eq!(uploaded.profile_types, ["samples"]);
+    let shown = graph(&uploaded.flamebearer_profile);
     assert_eq!(shown["flamebearer"]["names"], json!(["total", "main", "rest", "work"]));
     let ticks = (&shown["leftTicks"], &shown["rightTicks"], &shown["metadata"]["format"]);
     assert_eq!(ticks, (&json!(30), &json!(15), &json!("double")));
@@ -422,17 +425,18 @@ async fn real_profiles_are_shown_whole() {
         }
         let bytes = std::fs::read(&path).expect("readable");
         let read = pprof::decode(&bytes, &pprof::DecodeLimits::default());
-        let told = upload(&place, &name, &bytes).await;
-        let (Ok((profile, _)), Ok(told)) = (&read, &told) else {
-            assert!(read.is_err() && told.is_err(), "{name}: {read:?} {told:?}");
+        let uploaded = upload(&place, &name, &bytes).await;
+        let (Ok((profile, _)), Ok(uploaded)) = (&read, &uploaded) else {
+            assert!(read.is_err() && uploaded.is_err(), "{name}: {read:?} {uploaded:?}");
             continue;
         };
-        assert_eq!(told.profile_types.len(), profile.header.types.len(), "{name}");
-        for (column, profile_type) in told.profile_types.iter().enumerate() {
-            let told = get(&place, "a", &told.id, Some(profile_type)).await.expect("it is there");
-            let graph = graph(&told.flamebearer_profile);
+        assert_eq!(uploaded.profile_types.len(), profile.header.types.len(), "{name}");
+        for (column, profile_type) in uploaded.profile_types.iter().enumerate() {
+            let uploaded = get(&place, "a", &uploaded.id, Some(profile_type)).await.expect("it is there");
+            let graph = graph(&uploaded.flamebearer_profile);
             assert_eq!(graph["flamebearer"]["numTicks"], profile.total(column), "{name} {profile_type}");
-            let again = upload(&place, "again", told.flamebearer_profile.as_bytes()).await.expect("as shown");
+            let again =
+                upload(&place, "again", uploaded.flamebearer_profile.as_bytes()).await.expect("as shown");
             let again = self::graph(&again.flamebearer_profile);
             assert_eq!(again["flamebearer"]["numTicks"], profile.total(column), "{name} {profile_type}");
             shown += 1;

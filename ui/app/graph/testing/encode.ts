@@ -104,7 +104,7 @@ export function encodeBytesField(field: number, bytes: Uint8Array): Uint8Array {
   return writer.finish();
 }
 
-/** Front-codes texts. */
+/** Encodes texts as what each shares with the text before, and the rest. */
 export function frontCode(texts: readonly string[]): TableFields {
   const utf8 = new TextEncoder();
   const writer = new ByteWriter();
