@@ -15,7 +15,7 @@ const ROUNDS = 9;
 const ZOOMS = 200;
 const SUBTREE_NODES = 20_000;
 
-/** Times of one round of drawing, in milliseconds. */
+/** Times of all rounds of drawing, in milliseconds. */
 export interface DrawTimes {
   /** Decoding on this thread. */
   readonly decode: number[];
