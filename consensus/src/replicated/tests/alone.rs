@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "members wait on raft's time")]
 
 use athanor_chassis::disk::DiskError;
-use athanor_chassis::{ErrorCode, ErrorCodeExt};
+use athanor_chassis::{Clock, ErrorCode, ErrorCodeExt};
 
 use super::*;
 
@@ -332,9 +332,11 @@ fn a_single_voter_goes_on_without_a_snapshot_that_its_machine_refuses() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn threads_and_a_real_folder_do_it_too() {
+    let clock = Clock::system();
     let folder = tempfile::tempdir().unwrap();
     for round in 0..2 {
         let disk = Arc::new(athanor_chassis::disk::LocalDisk::open(folder.path()).unwrap());
+        let released = Arc::downgrade(&disk);
         let config = LogConfig { segment: ByteSize::mib(1), ..LogConfig::default() };
         let identity = LogIdentity { cluster: 1, node: 1 };
         let log = Log::open(
@@ -362,6 +364,14 @@ async fn threads_and_a_real_folder_do_it_too() {
         }
         group.shutdown().await;
         deps.log.close();
+        drop((group, deps));
+        // Tasks of openraft end after its shutdown has, and the last of them releases the lock of the folder.
+        let poll = async {
+            while released.strong_count() > 0 {
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(clock.timeout(Duration::from_secs(30), poll).await.is_ok(), "a task still has the disk");
     }
 }
 
