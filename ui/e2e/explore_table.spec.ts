@@ -160,4 +160,12 @@ test("values beyond 2^53 are exact in all views", async ({ page, shopSite, callS
   await expect(tree.locator('[data-value="18014398509481988"]').first()).toBeVisible();
   await expect(tree.locator('[data-value="9007199254740993"]').first()).toBeVisible();
   await expect(tree.locator('[data-value="9007199254740995"]').first()).toBeVisible();
+  const expectSandwich = async (name: string, total: bigint, self: bigint) => {
+    await page.goto(linkTo(shopSite.url, { ...view, w: "sandwich", fn: name }));
+    const values = page.locator(".sandwich-function strong[title]");
+    await expect(values.nth(1)).toHaveAttribute("title", formatExact(total, "count"));
+    await expect(values.nth(2)).toHaveAttribute("title", formatExact(self, "count"));
+  };
+  await expectSandwich("main.main", 18014398509481988n, 0n);
+  await expectSandwich("big.right", 9007199254740995n, 9007199254740995n);
 });

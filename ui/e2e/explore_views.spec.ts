@@ -177,6 +177,33 @@ test("dot of an exemplar opens its profile", async ({ openShop, callShop, shopQu
   await expect.poll(() => new URL(page.url()).searchParams.get("id")).toBeNull();
 });
 
+test("click on the dot of an exemplar opens its profile", async ({ openShop, shopQuery, callShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const over = page.locator(".timeline-chart .u-over");
+  // The title of the chart names the profile whose dot is below the mouse.
+  const dot = await over.evaluate((element: HTMLElement) => {
+    const box = element.getBoundingClientRect();
+    for (let x = box.left; x < box.right; x += 4) {
+      for (let y = box.top; y < box.bottom; y += 4) {
+        element.dispatchEvent(new MouseEvent("mousemove", { clientX: x, clientY: y }));
+        const id = /^Open the profile (\S+)/.exec(element.title)?.[1];
+        if (id !== undefined) return { x, y, id };
+      }
+    }
+    return undefined;
+  });
+  if (dot === undefined) throw new Error("the timeline has no dot");
+  await page.mouse.click(dot.x, dot.y);
+  await expect.poll(() => new URL(page.url()).searchParams.get("id")).toBe(dot.id);
+  const query = shopQuery({ profileIdSelector: [dot.id] });
+  const { total } = await callShop("athanor.v1.ExploreService/Functions", { query });
+  await expect(panel.summary).toContainText(formatValue(BigInt(total), "nanoseconds"));
+  await page.goBack();
+  await expect.poll(() => new URL(page.url()).searchParams.get("id")).toBeNull();
+});
+
 test("tree expands to the values of all paths", async ({ openShop, shopSite }) => {
   const page = await openShop({ w: "tree" });
   const tree = page.getByRole("treegrid", { name: "Call tree" });
