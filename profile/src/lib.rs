@@ -37,6 +37,7 @@ pub use data_model::labels::{LabelSets, Labels, SampleLabel};
 pub use data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
 pub use data_model::profile_type::ProfileType;
 pub use data_model::span_context::{SpanContext, SpanFilter};
+pub use data_model::stack_copier::StackCopier;
 pub use data_model::timestamps::SampleTimestamps;
 pub use store_interface::series::{ProfileRow, ProfileSeries};
 pub use store_interface::source::{ProfileSource, SourceError};

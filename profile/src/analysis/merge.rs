@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::data_model::dropped_counts::DroppedCounts;
 use crate::data_model::model::{Dictionary, Profile, ProfileHeader, Samples, ValueType};
+use crate::data_model::stack_copier::StackCopier;
 use crate::data_model::symbols::NO_ENTRY;
 use crate::encoding::hash::PrehashedMap;
 use crate::formats::pprof::{DecodeError, DecodeLimits, DecodedProfile, Inflater, PprofDecoder};
@@ -199,6 +200,7 @@ fn key(stack: u32, labels: u32) -> u64 {
 /// Mapping of stacks and label sets between dictionaries that copies each entry once.
 pub(crate) struct DictionaryRemapper<'a> {
     from: &'a Dictionary,
+    copier: StackCopier<'a>,
     stacks: Vec<u32>,
     labels: Vec<u32>,
 }
@@ -206,12 +208,13 @@ pub(crate) struct DictionaryRemapper<'a> {
 impl<'a> DictionaryRemapper<'a> {
     pub(crate) fn new(from: &'a Dictionary) -> Self {
         let stacks = vec![NO_ENTRY; from.stacks.len()];
-        DictionaryRemapper { from, stacks, labels: vec![NO_ENTRY; from.label_sets.len()] }
+        let labels = vec![NO_ENTRY; from.label_sets.len()];
+        DictionaryRemapper { from, copier: StackCopier::new(from), stacks, labels }
     }
     pub(crate) fn adopt(&mut self, to: &mut Dictionary, stack: u32, labels: u32) -> (u32, u32) {
         let new_stack = &mut self.stacks[stack as usize];
         if *new_stack == NO_ENTRY {
-            *new_stack = to.adopt_stack(self.from, stack);
+            *new_stack = self.copier.copy_stack(stack, to);
         }
         let new_stack = *new_stack;
         (new_stack, self.labels(to, labels))

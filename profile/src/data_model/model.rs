@@ -123,18 +123,6 @@ impl Dictionary {
     pub fn memory(&self) -> usize {
         self.symbols.memory() + self.stacks.memory() + self.label_sets.memory()
     }
-    /// Copies a stack from another dictionary and returns its id here.
-    pub fn adopt_stack(&mut self, from: &Dictionary, stack: u32) -> u32 {
-        let hash = from.stacks.hash(stack);
-        if let Some(id) = self.stacks.find(hash) {
-            return id;
-        }
-        let mut path: Vec<u32> = from.stacks.locations(stack).collect();
-        for location in &mut path {
-            *location = self.symbols.adopt_location(&from.symbols, *location);
-        }
-        self.stacks.intern_hashed(hash, path.into_iter().rev())
-    }
     /// Copies a label set from another dictionary and returns its id here.
     pub fn adopt_labels(&mut self, from: &Dictionary, set: u32) -> u32 {
         let strings = &mut self.symbols.strings;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use athanor_profile::call_tree::tree::{OTHER_NAME, min_shown_weight};
 use athanor_profile::data_model::symbols::{Function, Line, NO_ENTRY};
 use athanor_profile::encoding::hash::{self, ContentHash};
-use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples};
+use athanor_profile::{Dictionary, Profile, ProfileHeader, Samples, StackCopier};
 
 use crate::request::profile_query::ProfileQueryError;
 use crate::result::partial::MergedProfile;
@@ -38,6 +38,7 @@ impl MergedProfile {
         let least = min_shown_weight(&mut of_used, max_nodes, most);
         let mut cut = MergedProfile { profiles: self.profiles, ..MergedProfile::default() };
         let other = other_location(&mut cut.dictionary);
+        let mut copier = StackCopier::new(dictionary);
         for (stack, &total) in (0..).zip(&self.totals).filter(|(_, total)| **total != 0) {
             let leaf = dictionary.stacks.leaf(stack);
             let mut at = leaf;
@@ -45,7 +46,7 @@ impl MergedProfile {
                 at = nodes[at as usize].parent;
             }
             if at == leaf {
-                cut.add_foreign_stack(dictionary, stack, total)?;
+                cut.add_foreign_stack(&mut copier, stack, total)?;
                 continue;
             }
             let kept = dictionary.stacks.path(at);

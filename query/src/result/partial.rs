@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::store_interface::series::BucketCounts;
-use athanor_profile::{Dictionary, Labels, ProfileType};
+use athanor_profile::{Dictionary, Labels, ProfileType, StackCopier};
 
 use crate::dedup::{ProfileIdsBySource, SourceId};
 use crate::request::profile_query::{LabelValuesQuery, ProfileQueryError, QueryKind, ResultLimits};
@@ -181,11 +181,11 @@ impl MergedProfile {
     /// Adds a total to a stack of another dictionary.
     pub(crate) fn add_foreign_stack(
         &mut self,
-        from: &Dictionary,
+        copier: &mut StackCopier<'_>,
         stack: u32,
         total: i64,
     ) -> Result<(), ProfileQueryError> {
-        let stack = self.dictionary.adopt_stack(from, stack);
+        let stack = copier.copy_stack(stack, &mut self.dictionary);
         self.add_own_stack(stack, total)
     }
 
@@ -477,8 +477,9 @@ fn merge_trees(mut left: BTreeMap<Labels, Tree>, right: BTreeMap<Labels, Tree>) 
 
 fn merge_stacks(left: MergedProfile, right: &MergedProfile) -> Result<MergedProfile, ProfileQueryError> {
     let mut merged = left;
+    let mut copier = StackCopier::new(&right.dictionary);
     for (stack, &total) in (0..).zip(&right.totals).filter(|(_, total)| **total != 0) {
-        merged.add_foreign_stack(&right.dictionary, stack, total)?;
+        merged.add_foreign_stack(&mut copier, stack, total)?;
     }
     merged.profiles = merged.profiles.saturating_add(right.profiles);
     Ok(merged)

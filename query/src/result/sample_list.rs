@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use athanor_profile::encoding::hash::{ContentHash, vec_memory};
-use athanor_profile::{Dictionary, Labels, SpanContext};
+use athanor_profile::{Dictionary, Labels, SpanContext, StackCopier};
 
 use crate::request::profile_position::ProfilePosition;
 use crate::request::profile_query::SamplesQuery;
@@ -123,6 +123,7 @@ impl SampleList {
         merged.end = first_end(self.end, other.end);
         merged.dictionary = std::mem::take(&mut self.dictionary);
         let mut adopted: Vec<Option<u32>> = vec![None; other.dictionary.stacks.len()];
+        let mut copier = StackCopier::new(&other.dictionary);
         let mut left = self.profiles().peekable();
         let mut right = other.profiles().peekable();
         loop {
@@ -143,9 +144,8 @@ impl SampleList {
                 let samples: Vec<ListedSample> = samples
                     .map(|sample| {
                         let adopted = &mut adopted[sample.stack as usize];
-                        let stack = *adopted.get_or_insert_with(|| {
-                            merged.dictionary.adopt_stack(&other.dictionary, sample.stack)
-                        });
+                        let stack = *adopted
+                            .get_or_insert_with(|| copier.copy_stack(sample.stack, &mut merged.dictionary));
                         ListedSample { stack, ..sample }
                     })
                     .collect();

@@ -7,7 +7,7 @@ use athanor_profile::call_tree::tree::{Tree, TreeBuilder};
 use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::store_interface::series::BucketCounts;
-use athanor_profile::{Labels, ProfileType, SpanFilter, ValueType};
+use athanor_profile::{Labels, ProfileType, SpanFilter, StackCopier, ValueType};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
@@ -71,9 +71,10 @@ fn merged() -> impl Strategy<Value = MergedProfile> {
         let mut merged = MergedProfile { profiles, ..MergedProfile::default() };
         for profile in seeds.into_iter().map(arbitrary_profile) {
             let totals = profile.totals_by_stack(0).into_iter().map(|total| total >> 20);
-            (0..).zip(totals).for_each(|(stack, total)| {
-                merged.add_foreign_stack(&profile.dictionary, stack, total).unwrap()
-            });
+            let mut copier = StackCopier::new(&profile.dictionary);
+            (0..)
+                .zip(totals)
+                .for_each(|(stack, total)| merged.add_foreign_stack(&mut copier, stack, total).unwrap());
         }
         merged
     })

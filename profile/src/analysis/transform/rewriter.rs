@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::definition::TransformAction;
 use super::matcher::{FrameMatcher, StackFrame, StackTransforms};
 use crate::data_model::model::Dictionary;
+use crate::data_model::stack_copier::StackCopier;
 use crate::data_model::symbols::{Line, NO_ENTRY, StringTable, SymbolTable};
 
 /// Rewriter of stacks. Each text of the dictionary is compared with each pattern at most once, then the cost of a stack
@@ -12,6 +13,7 @@ use crate::data_model::symbols::{Line, NO_ENTRY, StringTable, SymbolTable};
 pub struct StackRewriter<'a> {
     from: &'a Dictionary,
     steps: Vec<RewriteStep<'a>>,
+    copier: StackCopier<'a>,
     names: FrameNames,
     /// Frames of the current stack, root first.
     frames: Vec<StackFrame>,
@@ -36,6 +38,7 @@ impl<'a> StackRewriter<'a> {
         StackRewriter {
             from,
             steps: steps.collect(),
+            copier: StackCopier::new(from),
             names: FrameNames::default(),
             frames: Vec::new(),
             original_frames: 0,
@@ -62,14 +65,15 @@ impl<'a> StackRewriter<'a> {
         !self.frames.is_empty()
     }
 
-    /// Interns the rewritten form of a stack in `into`. Returns `None` if the stack is dropped.
+    /// Interns the rewritten form of a stack in `into`, which is the same dictionary in all calls. Returns `None` if the
+    /// stack is dropped.
     pub fn rewrite(&mut self, stack: u32, into: &mut Dictionary) -> Option<u32> {
         if !self.keeps_stack(stack) {
             return None;
         }
         // Transforms only remove frames.
         if self.is_identity() || self.frames.len() == self.original_frames {
-            return Some(into.adopt_stack(self.from, stack));
+            return Some(self.copier.copy_stack(stack, into));
         }
         let mut path = Vec::with_capacity(self.frames.len());
         for frames in self.frames.chunk_by(|left, right| left.place == right.place) {

@@ -4,6 +4,7 @@
 use super::profile_kinds::JfrProfileKind;
 use super::{JfrError, JfrLimits, LabelsSnapshot, RecordingInfo, read};
 use crate::data_model::model::{Profile, ValueType};
+use crate::data_model::stack_copier::StackCopier;
 use crate::formats::pprof::{self, DecodeError};
 
 /// Default sampling rate of async-profiler and the JDK, in samples per second.
@@ -57,9 +58,10 @@ fn merge_profiles(
         whole.header.types.extend(types);
         whole.header.default_type.clone_from(&whole.header.types[0].kind);
         let mut row = vec![0; width];
+        let mut copier = StackCopier::new(&one.dictionary);
         for (stack, labels, values) in one.samples.rows(one.header.types.len()) {
             row[first..first + values.len()].copy_from_slice(values);
-            let stack = whole.dictionary.adopt_stack(&one.dictionary, stack);
+            let stack = copier.copy_stack(stack, &mut whole.dictionary);
             let labels = whole.dictionary.adopt_labels(&one.dictionary, labels);
             whole.samples.push(stack, labels, &row);
         }
