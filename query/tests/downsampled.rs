@@ -10,7 +10,8 @@ use athanor_profile::store_interface::source::{
 use athanor_profile::{Labels, Profile, ProfileRow, ProfileSeries, ProfileSource, SourceError, ValueType};
 use athanor_query::{
     DedupSource, ExcludedIds, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileCount, ProfileListQuery,
-    ProfileQuery, QueryKind, SourceId, StackFilter, TimeGrid, TimeSeriesPoint, TimeSeriesQuery, run, run_all,
+    ProfileQuery, QueryKind, RequiredResolution, SourceId, StackFilter, TimeGrid, TimeSeriesPoint,
+    TimeSeriesQuery, run, run_all,
 };
 
 /// Buckets in memory, with the counts of each row.
@@ -155,6 +156,22 @@ fn equal_counts_are_no_duplicates() {
     let (partial, ids) = partial.split_ids();
     assert_eq!(total(partial), 30);
     assert!(ids.by_source().is_empty());
+}
+
+#[test]
+fn periods_of_buckets_are_found_through_the_wire() {
+    let tier = buckets(&[("a", 60, 20, 1, 1)]);
+    let mut query = ask(QueryKind::Profiles(ProfileListQuery::default()));
+    let periods = |query: &ProfileQuery| match run(query, &tier).unwrap() {
+        PartialResult::Profiles(list) => list.periods,
+        _ => panic!("not a list of profiles"),
+    };
+    assert_eq!(periods(&query), None, "only single profiles are of use");
+    let single = query.to_canonical(0, 100).unwrap().key;
+    query.selection.resolution = Some(RequiredResolution { single_profiles: false, steps: None });
+    let received = ProfileQuery::unpack(&query.pack().unwrap()).unwrap();
+    assert_eq!((periods(&query), periods(&received)), (Some((0, 0)), Some((0, 0))));
+    assert_ne!(query.to_canonical(0, 100).unwrap().key, single);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub struct ProfileSelection {
     /// Excluded ids, which another source counts.
     pub without: ExcludedIds,
     /// Resolution of the data to read, if not the one that the result needs. A cost estimate reads the data of
-    /// the estimated query. Only the plan of a query depends on it.
+    /// the estimated query. Remote sources learn whether only single profiles are of use.
     pub resolution: Option<RequiredResolution>,
 }
 

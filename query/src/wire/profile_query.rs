@@ -10,7 +10,7 @@ use athanor_profile::{ProfileType, SpanFilter, ValueType};
 use super::query_kind::{put_query_kind, read_query_kind};
 use super::{WIRE_FORMAT_VERSION, WireError, damaged_error};
 use crate::request::profile_filter::TimeRange;
-use crate::request::profile_query::{ProfileQuery, ProfileSelection, ResultLimits};
+use crate::request::profile_query::{ProfileQuery, ProfileSelection, RequiredResolution, ResultLimits};
 use crate::request::selector::{Matcher, Selector};
 use crate::request::selector_parser::{MAX_MATCHERS, MatchOperator, RawMatcher};
 
@@ -23,11 +23,12 @@ impl ProfileQuery {
     /// Encodes the query for the owner of its sources.
     pub fn pack(&self) -> Result<Vec<u8>, WireError> {
         let mut out = vec![WIRE_FORMAT_VERSION];
-        let ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution: _ } =
+        let ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution } =
             &self.selection;
         put_varint(&mut out, selector.matchers().len() as u64);
         selector.matchers().iter().for_each(|matcher| put_matcher(&mut out, matcher));
-        put_varint(&mut out, u64::from(profile_type.is_some()));
+        let single_profiles = resolution.map(|resolution| resolution.single_profiles);
+        put_varint(&mut out, head_flags(profile_type.is_some(), single_profiles));
         profile_type.iter().for_each(|one| put_type(&mut out, one));
         put_signed_varint(&mut out, time.from);
         put_signed_varint(&mut out, time.to);
@@ -56,6 +57,13 @@ impl ProfileQuery {
         let selection = ProfileSelection { selector: Selector::from_raw(written)?, ..rest.selection };
         Ok(ProfileQuery { selection, ..rest })
     }
+}
+
+/// Returns the number before the profile type: whether there is one, and whether the query states if it needs single
+/// profiles. The owner of a source knows the grid of points from the kind of the query.
+fn head_flags(has_type: bool, single_profiles: Option<bool>) -> u64 {
+    let resolution = single_profiles.map_or(0, |is_needed| 1 + u64::from(is_needed));
+    u64::from(has_type) + 2 * resolution
 }
 
 fn check_size(seen: usize) -> Result<(), WireError> {
@@ -99,11 +107,16 @@ fn matchers(reader: &mut CodecReader<'_>) -> Result<Vec<RawMatcher>, CodecError>
 
 /// Reads everything but the selector.
 fn rest(reader: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
-    let profile_type = match reader.read_number()? {
+    let flags = reader.read_number()?;
+    let single_profiles = match flags / 2 {
         0 => None,
-        1 => Some(read_type(reader)?),
-        _ => return Err(reader.error_here("invalid flag of a profile type")),
+        1 => Some(false),
+        2 => Some(true),
+        _ => return Err(reader.error_here("invalid flags of a query")),
     };
+    let resolution =
+        single_profiles.map(|single_profiles| RequiredResolution { single_profiles, steps: None });
+    let profile_type = if flags % 2 == 1 { Some(read_type(reader)?) } else { None };
     let time = TimeRange { from: reader.read_signed()?, to: reader.read_signed()? };
     let profiles = profiles_of(reader)?;
     let requests = requests(reader)?;
@@ -119,7 +132,7 @@ fn rest(reader: &mut CodecReader<'_>) -> Result<ProfileQuery, CodecError> {
     }
     let selector = Selector::default();
     let selection =
-        ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution: None };
+        ProfileSelection { selector, profile_type, time, profiles, requests, without, resolution };
     Ok(ProfileQuery { selection, what, bounds })
 }
 

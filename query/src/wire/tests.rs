@@ -12,7 +12,7 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::request::profile_query::{ProfileListQuery, ProfileOrder};
+use crate::request::profile_query::{ProfileListQuery, ProfileOrder, RequiredResolution};
 use crate::result::profile_list::{ProfileList, ProfileListEntry};
 use crate::{
     FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
@@ -226,10 +226,10 @@ fn query() -> impl Strategy<Value = ProfileQuery> {
         format!("{{{}}}", matchers.join(",")).parse().ok()
     });
     let some = || btree_set(any::<u128>(), 0..4);
-    let picked = (some(), prop::option::of(requests()), some());
+    let picked = (some(), prop::option::of(requests()), some(), any::<Option<bool>>());
     let selection = (selector, prop::option::of(profile_type()), any::<[i64; 2]>(), picked);
     (selection, what(), any::<[usize; 4]>()).prop_map(
-        |((selector, profile_type, [from, to], (profiles, requests, without)), what, bounds)| {
+        |((selector, profile_type, [from, to], (profiles, requests, without, single)), what, bounds)| {
             let [entries, nodes, stacks, points] = bounds;
             let time = TimeRange { from, to };
             let without = without.into();
@@ -240,7 +240,7 @@ fn query() -> impl Strategy<Value = ProfileQuery> {
                 profiles,
                 requests,
                 without,
-                resolution: None,
+                resolution: single.map(|single_profiles| RequiredResolution { single_profiles, steps: None }),
             };
             ProfileQuery { selection, what, bounds: ResultLimits { entries, nodes, stacks, points } }
         },
@@ -371,6 +371,7 @@ proptest! {
         prop_assert_eq!(&read.selection.profiles, &query.selection.profiles);
         prop_assert_eq!(&read.selection.requests, &query.selection.requests);
         prop_assert_eq!(&read.selection.without, &query.selection.without);
+        prop_assert_eq!(&read.selection.resolution, &query.selection.resolution);
         prop_assert_eq!(&read.what, &query.what);
         prop_assert_eq!(read.bounds, query.bounds);
         prop_assert_eq!(read.pack().unwrap(), packed.clone());

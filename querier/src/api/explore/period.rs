@@ -12,7 +12,7 @@ use crate::execute::run_query::run_query;
 use crate::validate;
 
 /// Returns the value of one sample, or 0 if it is unknown. If profiles differ, the greatest period counts, so that a number of
-/// samples is a lower bound. Downsampled data has no period.
+/// samples is a lower bound. A downsampled row has the greatest period of its profiles.
 pub(super) async fn sampling_period(
     executor: &QueryExecutor,
     reader: &QueryContext,
