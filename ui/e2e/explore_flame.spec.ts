@@ -3,7 +3,7 @@ import type { Page } from "@playwright/test";
 import { formatPercent, formatValue } from "../app/theme/format";
 import { pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
-import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
+import { type FlamePanel, fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { CPU_PERIOD, CPU_TYPE, functionsOf, totalOf, totalOfPath } from "./support/shop";
 
 const TOTAL_PATH = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total"];
@@ -150,6 +150,7 @@ test("truncated node states what it hides and opens without movement", async ({
   page,
   shopSite,
   callShop,
+  calls,
 }) => {
   test.setTimeout(90_000);
   const { start, end } = shopSite.shop;
@@ -199,7 +200,33 @@ test("truncated node states what it hides and opens without movement", async ({
   const facts = await panel.facts();
   expect(facts["Hidden below"]).toBeUndefined();
   expect(facts["Total"]).toBe(formatValue(hidden.total, "nanoseconds"));
+  const missing = missingOf(tree, hidden, callees);
+  const opened = `${(tree.nodes.length + missing).toLocaleString("en").replaceAll(",", "\u202f")} of`;
+  const subtreeCalls = () => calls.filter(({ method }) => method.endsWith("/Graph")).length;
+  await expectReopened(panel, subtreeCalls, opened);
+  const shownKeys = new Set(tree.nodes.map(({ path }) => path.join("\n")));
+  const names = Array.from({ length: callees }, (_, index) => `c${index}`);
+  const callee = names.find((name) => !shownKeys.has([...hidden.path, name].join("\n"))) ?? "";
+  await page.goto(linkTo(shopSite.url, { ...view, z: [...hidden.path, callee].join(";") }));
+  await expect(parts).toHaveText(["all", "main", hidden.name, callee]);
+  await expectReopened(panel, subtreeCalls, opened);
+  await expect(parts).toHaveText(["all", "main", hidden.name, callee]);
+  await page.route("**/*ExploreService/Graph", (route) =>
+    route.request().postDataBuffer()?.includes(hidden.name) ? route.abort() : route.continue(),
+  );
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(page.getByText("Cannot load hidden frames")).toBeVisible();
+  await expect(page.getByText("does not exist in this graph")).toHaveCount(0);
 });
+
+/** Refreshes the page, and expects that the zoomed frame opens as before. */
+async function expectReopened(panel: FlamePanel, graphCalls: () => number, opened: string) {
+  const before = graphCalls();
+  await panel.page.getByRole("button", { name: "Refresh now" }).click();
+  await expect.poll(graphCalls, "the graph and its hidden part").toBe(before + 2);
+  await expect(panel.summary).toContainText(opened);
+  await expect(panel.page.getByText("does not exist in this graph")).toHaveCount(0);
+}
 
 /** Returns the number of callees that a truncated node lacks. */
 function missingOf(

@@ -48,4 +48,30 @@ describe("GraphExpansion", () => {
     await Promise.all([expansion.openNode(0, load, signal), expansion.openNode(0, load, signal)]);
     expect(calls).toHaveLength(1);
   });
+
+  it("failed_attempt_is_known_until_it_is_forgotten", async () => {
+    const expansion = new GraphExpansion(graphOfTree(truncateTree(TREE, 1)));
+    const fail: SubtreeLoader = async () => {
+      throw new Error("refused");
+    };
+    await expect(expansion.openNode(0, fail, signal)).rejects.toThrow("refused");
+    expect(expansion.outcomeOf([])).toBe("failed");
+    expect(expansion.loadingCount.value).toBe(0);
+    expansion.forgetFailures();
+    expect(expansion.outcomeOf([])).toBeUndefined();
+    await expansion.openNode(0, loaderOf(TREE, []), signal);
+    expansion.forgetFailures();
+    expect(expansion.outcomeOf([])).toBe("added");
+  });
+
+  it("aborted_attempt_has_no_outcome", async () => {
+    const expansion = new GraphExpansion(graphOfTree(truncateTree(TREE, 1)));
+    const controller = new AbortController();
+    const load: SubtreeLoader = async () => {
+      controller.abort();
+      throw controller.signal.reason;
+    };
+    await expect(expansion.openNode(0, load, controller.signal)).rejects.toThrow();
+    expect(expansion.outcomeOf([])).toBeUndefined();
+  });
 });

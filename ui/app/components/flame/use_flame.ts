@@ -1,9 +1,10 @@
 // Hooks of a flame graph: they follow the link, the selection and the graph.
 
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { isAbort } from "../../api/errors";
 import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import type { Graph } from "../../graph/graph";
-import { findPath } from "../../graph/path";
+import { findPath, type PathMatch } from "../../graph/path";
 import { notify } from "../../url/notices";
 import { hoveredName } from "../linked_hover";
 import type { GraphExpansion, SubtreeLoader } from "./expansion";
@@ -26,7 +27,8 @@ export function useHiddenCallees(
         if (!hasAdded) notify("The server found nothing more below this frame.");
       },
       (error: unknown) => {
-        if (!abort.signal.aborted) notify(`Cannot load hidden frames: ${messageOf(error)}`, "error");
+        // Another view of the graph may have begun the request, and aborted it when it closed.
+        if (!isAbort(error)) notify(`Cannot load hidden frames: ${messageOf(error)}`, "error");
       },
     );
   };
@@ -49,7 +51,7 @@ export interface ZoomParams {
 
 /** Follows the zoomed path: moves the view, opens truncated nodes on the way, and says if the frame is gone. */
 export function useZoom(params: ZoomParams): void {
-  const { viewRef, baseGraph, graph, zoomPath, openHidden, expansion } = params;
+  const { viewRef, baseGraph, graph, zoomPath } = params;
   const last = useRef<{ base: Graph; path: string; range: ZoomRange } | undefined>(undefined);
   const match = findPath(graph, zoomPath);
   const matchedPath = JSON.stringify(zoomPath.slice(0, match.matched));
@@ -63,20 +65,25 @@ export function useZoom(params: ZoomParams): void {
       flameView.zoomToNode(match.node, before !== undefined && before.base === baseGraph && hasMotion());
     last.current = { base: baseGraph, path: matchedPath, range: flameView.rangeOf(match.node) };
   }, [baseGraph, matchedPath]);
+  useOpenZoom(params, match);
+}
+
+/** Opens truncated nodes until the zoomed frame is found, once for each graph. */
+function useOpenZoom({ graph, zoomPath, openHidden, expansion }: ZoomParams, match: PathMatch): void {
+  const zoomKey = JSON.stringify(zoomPath);
   const isComplete = match.matched === zoomPath.length;
   const isTruncated = (graph.truncated[match.node] as number) > 0;
   const isLoading = expansion.loadingCount.value > 0;
-  const wasOpened = useRef("");
+  useEffect(() => expansion.forgetFailures(), [expansion, zoomKey]);
   useEffect(() => {
     if (isLoading || zoomPath.length === 0) return;
-    const key = `${matchedPath} ${isComplete}`;
-    if (isTruncated && wasOpened.current !== key) {
-      wasOpened.current = key;
-      openHidden(match.node);
-    } else if (!isComplete) {
+    const outcome = expansion.outcomeOf(zoomPath.slice(0, match.matched));
+    // The server may send the callees of a node in several parts.
+    const mayHideMore = outcome === undefined || (outcome === "added" && !isComplete);
+    if (isTruncated && mayHideMore) openHidden(match.node);
+    else if (!isComplete && outcome !== "failed")
       notify("The zoomed frame does not exist in this graph. Its nearest caller is shown.", "warning");
-    }
-  }, [graph, matchedPath, isComplete, isLoading]);
+  }, [graph, zoomKey, isLoading]);
 }
 
 /** Follows selection and hover of all views. */
