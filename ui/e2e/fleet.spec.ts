@@ -144,6 +144,29 @@ test("row opens Explore by click and by keyboard", async ({ openShop, page }) =>
   expect(new URL(page.url()).searchParams.get("q")).toBe(`{service_name="${name}"}`);
 });
 
+test("fleet and its rows keep nothing of the service before", async ({ openShop, page }) => {
+  const details = {
+    g: "pod",
+    x: "focus=main.main",
+    z: "main.main",
+    n: "main.main",
+    s: "main",
+    fn: "main.main",
+  };
+  const remaining = () =>
+    [...new URL(page.url()).searchParams.keys()].filter((name) => Object.hasOwn(details, name));
+  await openShop({ q: "{}", ...details });
+  await flamePanel(page).ready();
+  await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Fleet" }).click();
+  await expect(page.getByRole("grid", { name: "Services" })).toBeVisible();
+  expect(remaining()).toEqual([]);
+  await openShop({ p: "fleet", q: "{}", id: "00000000-0000-0000-0000-000000000001", ...details, g: "" });
+  await page.getByRole("row", { name: /checkout/ }).click();
+  await flamePanel(page).ready();
+  expect(remaining()).toEqual([]);
+  expect(new URL(page.url()).searchParams.get("id")).toBeNull();
+});
+
 test("2 000 rows are virtualized", async ({ page, startOwnSite }) => {
   const { api, url } = await startOwnSite();
   const { pushSeries } = await import("./support/api");

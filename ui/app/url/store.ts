@@ -3,6 +3,7 @@ import { batch, type ReadonlySignal, signal } from "@preact/signals";
 import { advanceStaleClock } from "./clock";
 import { notify } from "./notices";
 import { decodeLocation } from "./pyroscope_links";
+import { fleetChange } from "./query_details";
 import { setCurrentTenant } from "./tenant";
 import { encodeView } from "./view_codec";
 import type { ViewState } from "./view_state";
@@ -87,7 +88,7 @@ export function replaceView(change: Partial<ViewState>): void {
 /** Undoes the last step. Opens the fleet if the current view is the first. */
 export function goBack(): void {
   if (entry.index > 0) history.back();
-  else navigate({ page: "fleet" });
+  else navigate(fleetChange(currentView.peek()));
 }
 
 function scheduleAddress(): void {

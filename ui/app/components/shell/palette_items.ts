@@ -2,6 +2,7 @@
 import { call } from "../../api/client";
 import { serverUrl } from "../../api/server_state";
 import { theme } from "../../theme/theme";
+import { exploreChange, fleetChange } from "../../url/query_details";
 import { queryOf, timeRangeOf } from "../../url/query_of";
 import { withLabel } from "../../url/selector";
 import { navigate, view } from "../../url/store";
@@ -35,7 +36,7 @@ const VIEW_TITLES: readonly (readonly [name: ViewName, title: string])[] = [
 /** Returns pages of the page itself and of the server. */
 export function pageItems(): readonly PaletteItem[] {
   const own: readonly PaletteItem[] = [
-    { kind: "Page", title: "Fleet", run: () => navigate({ page: "fleet" }) },
+    { kind: "Page", title: "Fleet", run: () => navigate(fleetChange(view.peek())) },
     { kind: "Page", title: "Explore", run: () => navigate({ page: "explore" }) },
     { kind: "Page", title: "Send profiles", run: () => navigate({ page: "start" }) },
   ];
@@ -91,15 +92,7 @@ export async function serviceItems(prefix: string, signal: AbortSignal): Promise
 }
 
 export function openService(name: string): void {
-  const selector = withLabel("{}", { name: "service_name", operator: "=", value: name });
-  navigate({
-    page: "explore",
-    selector,
-    zoomPath: [],
-    selectedPath: [],
-    transforms: [],
-    sandwichFunction: "",
-  });
+  navigate(exploreChange(withLabel("{}", { name: "service_name", operator: "=", value: name })));
 }
 
 /** Returns functions of the current query whose name contains a text, the heaviest first. */

@@ -1,8 +1,9 @@
 // Frame of all pages: header, selector, notices, dialogs.
 import type { ComponentChildren } from "preact";
 import { type ThemeName, theme } from "../../theme/theme";
+import { fleetChange } from "../../url/query_details";
 import { hrefOf, navigate, view } from "../../url/store";
-import type { PageName } from "../../url/view_state";
+import type { PageName, ViewState } from "../../url/view_state";
 import { KeyboardHelp } from "../help";
 import { AccessDialog, TenantSelect } from "./access_dialog";
 import { CopyLinkButton } from "./copy_link";
@@ -61,7 +62,7 @@ export function Shell({ isEmpty, children }: ShellProps) {
 
 function Brand() {
   return (
-    <a class="brand" href={hrefOf({ page: "fleet" })} onClick={openPage("fleet")}>
+    <a class="brand" href={hrefOf(changeOfPage("fleet", view.value))} onClick={openPage("fleet")}>
       <svg viewBox="0 0 24 24" width="20" height="20" aria-hidden="true">
         <rect x="3" y="4" width="18" height="4" rx="1" />
         <rect x="3" y="10" width="13" height="4" rx="1" />
@@ -72,11 +73,15 @@ function Brand() {
   );
 }
 
+function changeOfPage(page: PageName, state: ViewState): Partial<ViewState> {
+  return page === "fleet" ? fleetChange(state) : { page };
+}
+
 function openPage(page: PageName) {
   return (event: MouseEvent) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
-    navigate({ page });
+    navigate(changeOfPage(page, view.peek()));
   };
 }
 
@@ -86,14 +91,14 @@ const PAGE_LINKS: readonly (readonly [page: PageName, title: string])[] = [
 ];
 
 function PageLinks() {
-  const { page } = view.value;
+  const state = view.value;
   return (
     <nav class="page-links" aria-label="Pages">
       {PAGE_LINKS.map(([name, title]) => (
         <a
           key={name}
-          href={hrefOf({ page: name })}
-          aria-current={page === name ? "page" : undefined}
+          href={hrefOf(changeOfPage(name, state))}
+          aria-current={state.page === name ? "page" : undefined}
           onClick={openPage(name)}
         >
           {title}
