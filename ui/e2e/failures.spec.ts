@@ -136,6 +136,25 @@ test("newer query cancels the older one", async ({ page, openShop }) => {
   expect(aborted.some((url) => url.endsWith("ExploreService/Graph"))).toBe(true);
 });
 
+test("failed query leaves no result of the query before", async ({ openShop, page }) => {
+  await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await page.route("**/athanor.v1.ExploreService/Graph", (route) =>
+    route.fulfill({ status: 400, json: { code: "invalid_argument", message: "refused" } }),
+  );
+  const alert = panel.panel.getByRole("alert");
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(alert).toContainText("refused");
+  await expect(panel.surface).toBeVisible();
+  await page.getByRole("button", { name: "Invert" }).click();
+  await expect(panel.surface).toHaveCount(0);
+  await expect(alert).toContainText("refused");
+  await page.unroute("**/athanor.v1.ExploreService/Graph");
+  await page.getByRole("button", { name: "Retry" }).click();
+  await panel.ready();
+});
+
 test("invalid regular expression shows the server's error", async ({ openShop, page }) => {
   await openShop({ w: "table", s: "/(/" });
   await expect(page.locator("#search-status")).toContainText(/regex|parenthes|group/i);

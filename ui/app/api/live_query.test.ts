@@ -1,7 +1,7 @@
 // Tests of queries that follow signals.
 import { signal } from "@preact/signals";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { refresh } from "../url/clock";
+import { now, refresh } from "../url/clock";
 import { currentTenant, setCurrentTenant } from "../url/tenant";
 import { setToken, token } from "./credentials";
 import { ApiError } from "./errors";
@@ -138,5 +138,56 @@ test("damaged response is a failure", async () => {
   );
   await settle();
   expect(query.state.value.error?.code).toBe("invalid_response");
+  query.dispose();
+});
+
+test("value of another request does not remain after an error", async () => {
+  const input = signal(1);
+  const query = liveQuery(
+    () => input.value,
+    async (number) => {
+      if (number === 2) throw new ApiError({ status: 400, code: "invalid_argument", message: "refused" });
+      return number;
+    },
+  );
+  await settle();
+  input.value = 2;
+  expect(query.state.value).toMatchObject({ kind: "loading", value: 1 });
+  await settle();
+  expect(query.state.value.kind).toBe("failed");
+  expect(query.state.value.value).toBeUndefined();
+  query.dispose();
+});
+
+test("value of another request does not remain after a cancel", async () => {
+  const input = signal(1);
+  const query = liveQuery(
+    () => input.value,
+    (number) => (number === 1 ? Promise.resolve(number) : new Promise<number>(() => {})),
+  );
+  await settle();
+  input.value = 2;
+  query.cancel();
+  expect(query.state.value.kind).toBe("cancelled");
+  expect(query.state.value.value).toBeUndefined();
+  query.dispose();
+});
+
+test("value remains after a failed refresh, whose times have moved", async () => {
+  let isBroken = false;
+  const query = liveQuery(
+    () => ({ end: now.value }),
+    async () => {
+      if (isBroken) throw new ApiError({ status: 400, code: "invalid_argument", message: "refused" });
+      return "done";
+    },
+  );
+  await settle();
+  isBroken = true;
+  await vi.advanceTimersByTimeAsync(1_000);
+  refresh();
+  await settle();
+  expect(query.state.value).toMatchObject({ kind: "failed", value: "done" });
+  query.cancel();
   query.dispose();
 });

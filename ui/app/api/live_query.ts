@@ -8,8 +8,10 @@ import { recoveries } from "./server_state";
 
 export interface QueryState<T> {
   readonly kind: "idle" | "loading" | "done" | "failed" | "cancelled";
-  /** Last result, also of an older request. */
+  /** Last result. While the query is loading it may be that of another request. */
   readonly value?: T | undefined;
+  /** Number of the request of `value`. A refresh keeps the number, although its times move. */
+  readonly valueRequest?: number | undefined;
   /** Error of the last attempt. */
   readonly error?: ApiError | undefined;
   /** Milliseconds since 1970 at which the request began. */
@@ -41,6 +43,9 @@ export function liveQuery<Request, T>(
   const reloads = signal(0);
   let running: AbortController | undefined;
   let requestKey: string | undefined;
+  let content: string | undefined;
+  let contentNumber = 0;
+  let refreshNumber = refreshes.peek();
   let reader = readerKey();
   const start = (current: Request | undefined) => {
     running?.abort();
@@ -51,13 +56,18 @@ export function liveQuery<Request, T>(
     }
     const controller = new AbortController();
     running = controller;
-    void runAttempts(state, () => run(current, controller.signal), controller.signal);
+    void runAttempts(state, contentNumber, () => run(current, controller.signal), controller.signal);
   };
   const stopRequests = effect(() => {
     const current = request();
-    const key = `${reloads.value} ${refreshes.value} ${readerKey()} ${JSON.stringify(current)}`;
+    const text = JSON.stringify(current);
+    const refresh = refreshes.value;
+    const key = `${reloads.value} ${refresh} ${readerKey()} ${text}`;
     if (key === requestKey) return;
     requestKey = key;
+    if (content !== text && refreshNumber === refresh) contentNumber++;
+    content = text;
+    refreshNumber = refresh;
     if (reader !== readerKey()) state.value = { kind: "idle", startedAt: 0 };
     reader = readerKey();
     untracked(() => start(current));
@@ -71,8 +81,9 @@ export function liveQuery<Request, T>(
     reload,
     cancel: () => {
       running?.abort();
-      const { kind, value, startedAt } = state.peek();
-      if (kind === "loading") state.value = { kind: "cancelled", value, startedAt };
+      const { kind, startedAt } = state.peek();
+      if (kind === "loading")
+        state.value = { kind: "cancelled", ...keptValue(state.peek(), contentNumber), startedAt };
     },
     dispose: () => {
       stopRequests();
@@ -103,32 +114,41 @@ function reloadAfterRecovery<T>(state: ReadonlySignal<QueryState<T>>, reload: ()
   });
 }
 
+type StoredValue<T> = Pick<QueryState<T>, "value" | "valueRequest">;
+
+/** Returns the value of a request. A value of another one must not remain below its error. */
+function keptValue<T>({ value, valueRequest }: QueryState<T>, requestNumber: number): StoredValue<T> {
+  return valueRequest === requestNumber ? { value, valueRequest } : {};
+}
+
 async function runAttempts<T>(
   state: Signal<QueryState<T>>,
+  requestNumber: number,
   run: () => Promise<T>,
   signal: AbortSignal,
 ): Promise<void> {
   const startedAt = Date.now();
-  const last = state.peek().value;
-  state.value = { kind: "loading", value: last, startedAt };
+  const { value: lastValue, valueRequest } = state.peek();
+  const last: StoredValue<T> = { value: lastValue, valueRequest };
+  state.value = { kind: "loading", ...last, startedAt };
   for (let attempt = 0; ; attempt++) {
     try {
       const value = await run();
-      if (!signal.aborted) state.value = { kind: "done", value, startedAt };
+      if (!signal.aborted) state.value = { kind: "done", value, valueRequest: requestNumber, startedAt };
       return;
     } catch (thrown) {
       if (signal.aborted) return;
       const error = toApiError(thrown);
       if (!error.isRetryable() || attempt >= MAX_RETRIES) {
-        state.value = { kind: "failed", value: last, error, startedAt };
+        state.value = { kind: "failed", ...keptValue(state.peek(), requestNumber), error, startedAt };
         return;
       }
       const seconds =
         error.retryAfterSeconds ?? Math.min(FIRST_RETRY_SECONDS * 2 ** attempt, MAX_RETRY_SECONDS);
-      state.value = { kind: "loading", value: last, error, startedAt, retryAt: Date.now() + seconds * 1_000 };
+      state.value = { kind: "loading", ...last, error, startedAt, retryAt: Date.now() + seconds * 1_000 };
       await pause(seconds * 1_000, signal);
       if (signal.aborted) return;
-      state.value = { kind: "loading", value: last, startedAt };
+      state.value = { kind: "loading", ...last, startedAt };
     }
   }
 }
