@@ -133,6 +133,22 @@ test("zoomed tooltip states the share of the zoomed frame", async ({ openShop, s
   });
 });
 
+test("tooltip shows the error of a total that cannot be fetched", async ({
+  openShop,
+  shopQuery,
+  shopSite,
+}) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const tree = await fetchFlame(shopSite.api, { query: shopQuery() });
+  await page.route("**/athanor.v1.ExploreService/Functions", (route) =>
+    route.fulfill({ status: 400, json: { code: "invalid_argument", message: "query is refused" } }),
+  );
+  await panel.hover(tree, nodeAt(tree, TOTAL_PATH));
+  await expect(panel.tooltip).toContainText("unknown: query is refused");
+});
+
 test("drag on the minimap moves the visible part", async ({ openShop }) => {
   const page = await openShop({ w: "icicle" });
   const panel = flamePanel(page, "icicle");

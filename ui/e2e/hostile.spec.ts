@@ -1,7 +1,8 @@
 // Hostile names and large sets of labels show as text and stay usable.
+import { formatValue } from "../app/theme/format";
 import { callApi, pushSeries } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
-import { flamePanel } from "./support/flame";
+import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { encodePprof } from "./support/pprof";
 import { CPU_TYPE } from "./support/shop";
 import { readTable } from "./support/table";
@@ -54,6 +55,13 @@ test("hostile names are text in every view", async ({ page, startOwnSite }) => {
     await page.keyboard.press("Escape");
     await page.keyboard.press("ArrowRight");
   }
+  const tree = await fetchFlame(api, { query });
+  await page.goto(linkTo(url, { ...range, p: "explore", y: CPU_TYPE, w: "icicle" }));
+  await panel.ready();
+  await panel.hover(tree, nodeAt(tree, ["main", ""]));
+  await expect(panel.tooltip).toContainText(
+    `In all places${formatValue(10n + BigInt(names.indexOf("")), "nanoseconds")}`,
+  );
   for (const view of ["tree", "sandwich"]) {
     await page.goto(linkTo(url, { ...range, p: "explore", y: CPU_TYPE, w: view, fn: MARKUP }));
     await expect(page.locator("main")).toContainText(view === "sandwich" ? MARKUP : "main");

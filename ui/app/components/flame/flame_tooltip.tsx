@@ -8,7 +8,7 @@ import { nameOfNode } from "../../graph/path";
 import { summedValue } from "../../graph/values";
 import { formatPercent } from "../../theme/format";
 import type { BoxHit } from "./flame_view";
-import { useFunctionTotal } from "./function_total";
+import { type FunctionTotal, useFunctionTotal } from "./function_total";
 import type { GraphOrigin } from "./graph_origin";
 import { describeNode, displayNodeName, hiddenShare } from "./node_facts";
 
@@ -113,12 +113,23 @@ function FrameFacts({ graph, node, zoomedNode, hasFunctions, origin }: FrameFact
         <Fact label="Of caller" value={facts.ofCaller} />
         <Fact label="Samples" value={facts.samples} />
         <Fact label="Hidden below" value={facts.hidden} />
-        {hasFunctions && node > 0 ? (
-          <Fact label="In all places" value={everywhere === "" ? "…" : everywhere} />
-        ) : null}
+        <Fact label="In all places" value={describeTotal(everywhere)} />
       </dl>
     </>
   );
+}
+
+function describeTotal(total: FunctionTotal): string {
+  switch (total.kind) {
+    case "none":
+      return "";
+    case "loading":
+      return "…";
+    case "known":
+      return total.text;
+    case "failed":
+      return `unknown: ${total.text}`;
+  }
 }
 
 function Fact({ label, value }: { readonly label: string; readonly value: string }) {
