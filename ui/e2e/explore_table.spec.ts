@@ -124,6 +124,23 @@ test("columns hide and the table copies as tab-separated values", async ({
   expect(lines).toEqual(["flat\tflat %\tsum %\tcum\tcum %\tFunction\tFile", ...expected]);
 });
 
+for (const frames of ["package", "file"]) {
+  test(`menu of a row is about its function with frames by ${frames}`, async ({ openShop }) => {
+    const name = "encoding/json.Marshal";
+    const page = await openShop({ w: "table,icicle", fr: frames });
+    const row = page.getByRole("grid", { name: "Functions" }).getByRole("row", { name });
+    const parameter = (key: string) => new URL(page.url()).searchParams.get(key);
+    await row.click({ button: "right" });
+    await page.getByRole("menuitem", { name: "Focus on this function" }).click();
+    await expect.poll(() => parameter("x")).toBe(`focus=${name}`);
+    await row.click({ button: "right" });
+    await page.getByRole("menuitem", { name: "Copy link to its sandwich" }).click();
+    await expect(page.getByText("Copied the link.")).toBeVisible();
+    await page.goto(await page.evaluate(() => navigator.clipboard.readText()));
+    await expect(page.locator(".sandwich-function")).toContainText(name);
+  });
+}
+
 test("values beyond 2^53 are exact in all views", async ({ page, shopSite, callShop }) => {
   const { start, end } = shopSite.shop;
   const value = 2n ** 53n + 1n;

@@ -83,7 +83,9 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
   const openView = (viewName: ViewName, change: Partial<ViewState>) =>
     navigate({ views: viewsWith(view.peek().views, viewName), ...change });
   const stack = selection.isInverted.peek() ? path : [...path].reverse();
-  const linked = selection.isInLink ? { zoomPath: path, selectedPath: path } : { sandwichFunction: name };
+  const linked = selection.isInLink
+    ? { zoomPath: path, selectedPath: path }
+    : { sandwichFunction: name, views: viewsWith(view.peek().views, "sandwich") };
   return [
     ...transforms,
     {

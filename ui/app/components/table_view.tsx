@@ -1,11 +1,13 @@
 // Table of all functions of the query, as `go tool pprof -top` lists them.
 
+import { signal } from "@preact/signals";
 import { useCallback } from "preact/hooks";
 import { heaviestPath } from "../graph/heaviest_node";
 import { showName } from "../graph/names";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
+import type { FrameGrouping } from "../url/view_state";
 import { pageSelection } from "./flame/selection";
 import { openFrameMenu } from "./frame_menu";
 import {
@@ -38,9 +40,24 @@ export function TableView({ onPick }: TableViewProps) {
 
 /** Selects the heaviest node of a function in the graph beside the table. */
 function selectFunction(name: string) {
+  pageSelection.select(pathInGraph(name) ?? [name]);
+}
+
+/** Returns the path of the heaviest node of a function, or undefined if the page has no graph of functions. */
+function pathInGraph(name: string): readonly string[] | undefined {
+  const frames = view.peek().frames;
   const graph = graphQuery.state.peek().value;
-  const path = graph === undefined ? undefined : heaviestPath(graph, name);
-  pageSelection.select(path ?? [name]);
+  const hasFunctions = frames === "function" || frames.startsWith("label:");
+  return graph === undefined || !hasFunctions ? undefined : heaviestPath(graph, name);
+}
+
+const rowFrames = signal<FrameGrouping>("function");
+
+/** Opens the menu of a row. Rows are functions, whatever the frames of the graph are. */
+function openRowMenu(name: string, x: number, y: number) {
+  const path = pathInGraph(name);
+  const selection = { ...pageSelection, frames: rowFrames, isInLink: path !== undefined };
+  openFrameMenu({ x, y, name, path: path ?? [name], selection });
 }
 
 interface TableProps {
@@ -79,18 +96,13 @@ function TableOfFunctions({ table, onPick }: TableProps) {
       onHover={(index) => {
         hoveredName.value = index === undefined ? undefined : rowOfTable(pages, index)?.name;
       }}
-      onMenu={({ name }, _index, x, y) => openFrameMenu({ x, y, name, path: pathFor(name) })}
+      onMenu={({ name }, _index, x, y) => openRowMenu(name, x, y)}
       onRange={onRange}
       rowClass={({ name }) => (name === selected ? "is-selected" : name === hovered ? "is-linked" : "")}
       rowsToCopy={() => rowsToCopy(table)}
       toolbar={<TableSummary table={table} />}
     />
   );
-}
-
-function pathFor(name: string): readonly string[] {
-  const graph = graphQuery.state.peek().value;
-  return (graph === undefined ? undefined : heaviestPath(graph, name)) ?? [name];
 }
 
 function TableSummary({ table }: { readonly table: FunctionTable }) {
