@@ -320,3 +320,39 @@ test("keys choose views, ranges, pages and the list of keys", async ({ openShop,
   await flamePanel(page).ready();
   expect(new URL(page.url()).searchParams.get("q")).toContain("cart");
 });
+
+test("view that replaces another one takes over its focus", async ({ openShop, page }) => {
+  await openShop({ w: "flame", n: "main.main" });
+  const flame = flamePanel(page);
+  await flame.ready();
+  await flame.surface.focus();
+  await page.keyboard.press("2");
+  const icicle = flamePanel(page, "icicle");
+  await expect(icicle.surface).toBeFocused();
+  await page.keyboard.press("ArrowDown");
+  await expect(icicle.panel.locator('[aria-live="polite"]')).toContainText("net/http.(*Server).Serve");
+  for (const [key, name] of [
+    ["3", "Functions"],
+    ["4", "Call tree"],
+    ["5", "Functions"],
+  ] as const) {
+    await page.keyboard.press(key);
+    await expect(page.getByLabel(name, { exact: true }).and(page.locator(".virtual-table"))).toBeFocused();
+  }
+  await page.goBack();
+  await expect(page.getByRole("treegrid")).toBeFocused();
+  await page.keyboard.press("1");
+  await expect(flame.surface).toBeFocused();
+  for (const key of ["f", "i"]) {
+    await page.keyboard.press(key);
+    await expect.poll(() => new URL(page.url()).searchParams.getAll("x").length).toBe(key === "f" ? 1 : 2);
+  }
+  await expect(page.getByRole("button", { name: "Remove all transforms" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(flame.surface).toBeFocused();
+  await flame.summary.click();
+  await expect(flame.surface).not.toBeFocused();
+  await page.keyboard.press("2");
+  await icicle.ready();
+  await expect(icicle.surface).not.toBeFocused();
+});

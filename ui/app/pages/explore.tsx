@@ -1,10 +1,12 @@
 // Explore page: the timeline, and one or two views of the selected profiles.
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { FrameMenu } from "../components/frame_menu";
+import { useKeptFocus } from "../components/keep_focus";
 import { isTyping } from "../components/shell/shortcuts";
 import { Timeline } from "../components/timeline/timeline";
 import { navigate, view } from "../url/store";
+import type { ViewName } from "../url/view_state";
 import { ExploreToolbar } from "./explore_toolbar";
 import { VIEW_TITLES, viewsWith } from "./explore_views";
 import { ViewPane } from "./view_pane";
@@ -35,23 +37,34 @@ export function ExplorePage() {
       <Timeline />
       <ExploreToolbar />
       <div class="explore-views">
-        {views.map((name, index) => {
-          const pane = index === 0 ? 0 : 1;
-          return (
-            <div
-              class="explore-view"
-              key={`${index}-${name}`}
-              data-view={name}
-              onFocusCapture={() => {
-                focusedPane = pane;
-              }}
-            >
-              <ViewPane name={name} pane={pane} isSplit={views.length > 1} />
-            </div>
-          );
-        })}
+        {views.map((name, index) => (
+          <Pane key={index === 0 ? "first" : "second"} name={name} pane={index === 0 ? 0 : 1} />
+        ))}
       </div>
       <FrameMenu />
     </main>
+  );
+}
+
+interface PaneProps {
+  readonly name: ViewName;
+  readonly pane: 0 | 1;
+}
+
+/** Place of a view. It stays when another view takes the place. */
+function Pane({ name, pane }: PaneProps) {
+  const element = useRef<HTMLDivElement>(null);
+  useKeptFocus(element);
+  return (
+    <div
+      class="explore-view"
+      data-view={name}
+      ref={element}
+      onFocusCapture={() => {
+        focusedPane = pane;
+      }}
+    >
+      <ViewPane key={name} name={name} pane={pane} isSplit={view.value.views.length > 1} />
+    </div>
   );
 }
