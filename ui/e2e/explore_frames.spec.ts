@@ -243,6 +243,36 @@ test("keys move between frames, zoom, go back and copy", async ({ openShop, shop
   await expect(parts).toHaveText(["all"]);
 });
 
+test("Escape follows Back of the browser and other frames", async ({ openShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const parts = panel.panel.getByRole("navigation", { name: /Callers/ }).getByRole("button");
+  const zoomTwice = async () => {
+    await selectByKeys(page, panel, ["main.main"]);
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("Enter");
+    await expect(parts).toHaveText(["all", "main.main", SERVE]);
+  };
+  await zoomTwice();
+  await page.goBack();
+  // The second zoom, and the selection of its frame.
+  await page.goBack();
+  await expect(parts).toHaveText(["all", "main.main"]);
+  await page.keyboard.press("Escape");
+  await expect(parts).toHaveText(["all"]);
+  await zoomTwice();
+  await page.getByRole("combobox", { name: "Frames" }).selectOption("file");
+  await expect(parts).toHaveText(["all"]);
+  await expect(panel.panel.getByRole("application")).toBeVisible();
+  await panel.surface.focus();
+  await page.keyboard.press("Escape");
+  await expect(parts).toHaveText(["all"]);
+  expect(new URL(page.url()).searchParams.get("z")).toBeNull();
+  await expect(page.getByText("does not exist in this graph")).toHaveCount(0);
+});
+
 for (const [frames, groupBy] of [
   ["line", "GRAPH_GROUP_BY_LINE"],
   ["file", "GRAPH_GROUP_BY_FILE"],

@@ -72,12 +72,13 @@ function zoomSelected(context: FlameContext): void {
 
 /** Hides the tooltip and returns to the previous zoom; without one, to the whole graph. The selection stays. */
 function goBack(context: FlameContext): void {
-  const { hover, selection, flameView, zoomHistory } = context;
+  const { hover, selection, flameView, graph, zoomHistory } = context;
   hover.value = undefined;
-  const previous = zoomHistory.pop();
+  const zoomed = selection.zoomPath.peek();
+  const previous = zoomHistory.takePrevious(graph, zoomed);
   const selected = selection.selectedPath.peek();
   if (previous !== undefined) selection.zoomTo(previous, selected);
-  else if (context.zoomedNode !== 0) selection.zoomTo([], selected);
+  else if (zoomed.length > 0) selection.zoomTo([], selected);
   else flameView.zoomToNode(0, hasMotion());
 }
 

@@ -15,11 +15,9 @@ import type { HoverTarget } from "./flame_tooltip";
 import { type BoxHit, type FlameElements, FlameView } from "./flame_view";
 import { announceNode } from "./node_facts";
 import { type FrameSelection, isSamePath } from "./selection";
+import type { ZoomHistory } from "./zoom_history";
 
 const reducedMotion = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
-
-/** Zooms that Escape undoes. */
-const MAX_ZOOM_HISTORY = 100;
 
 /** Parts of one mounted graph that handlers share. They change with each rendering. */
 export interface FlameContext {
@@ -33,8 +31,7 @@ export interface FlameContext {
   readonly announcement: Signal<string>;
   readonly hover: Signal<HoverTarget | undefined>;
   openHidden(node: number): void;
-  /** Zoomed paths before the current one, the latest last. */
-  readonly zoomHistory: (readonly string[])[];
+  readonly zoomHistory: ZoomHistory;
   openMenuAt(node: number, x: number, y: number): void;
 }
 
@@ -125,7 +122,6 @@ export function zoomToPath(context: FlameContext | undefined, path: readonly str
     return;
   }
   context.zoomHistory.push(selection.zoomPath.peek());
-  if (context.zoomHistory.length > MAX_ZOOM_HISTORY) context.zoomHistory.shift();
   selection.zoomTo(path);
 }
 

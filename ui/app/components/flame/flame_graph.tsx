@@ -28,6 +28,7 @@ import { PathBar } from "./path_bar";
 import { type FrameSelection, pageSelection } from "./selection";
 import { useHiddenCallees, useMarks, useZoom } from "./use_flame";
 import { useMatches } from "./use_matches";
+import { ZoomHistory } from "./zoom_history";
 import "./flame_graph.css";
 
 export interface FlameGraphProps {
@@ -130,7 +131,7 @@ function useFlame(props: FlameGraphProps) {
   const marks = useRef<HTMLCanvasElement>(null);
   const viewRef = useRef<FlameView | undefined>(undefined);
   const contextRef = useRef<FlameContext | undefined>(undefined);
-  const zoomHistory = useRef<(readonly string[])[]>([]).current;
+  const zoomHistory = useMemo(() => new ZoomHistory(), []);
   const range = useSignal<ZoomRange>(WHOLE_RANGE);
   const rows = useSignal<DepthRange>({ first: 0, last: 0 });
   const hover = useSignal<HoverTarget | undefined>(undefined);
@@ -142,7 +143,8 @@ function useFlame(props: FlameGraphProps) {
   const selectedPath = selection.selectedPath.value;
   const selected = useMemo(() => findPath(graph, selectedPath), [graph, selectedPath]);
   const selectedNode = selected.matched === selectedPath.length ? selected.node : zoomedNode;
-  const { search, colorBy } = view.value;
+  const { search, colorBy, transforms } = view.value;
+  zoomHistory.follow(JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]));
   const matches = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
