@@ -227,6 +227,11 @@ test("truncated node states what it hides and opens without movement", async ({
   await expect(parts).toHaveText(["all", "main", hidden.name, callee]);
   await expectReopened(panel, subtreeCalls, opened);
   await expect(parts).toHaveText(["all", "main", hidden.name, callee]);
+  const selected = { ...view, w: "tree", n: [...hidden.path, callee].join(";") };
+  await page.goto(linkTo(shopSite.url, selected));
+  await expect(page.getByRole("treegrid").getByRole("row", { selected: true })).toContainText(callee);
+  await page.goBack();
+  await panel.ready();
   await page.route("**/*ExploreService/Graph", (route) =>
     route.request().postDataBuffer()?.includes(hidden.name) ? route.abort() : route.continue(),
   );

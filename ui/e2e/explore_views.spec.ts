@@ -2,7 +2,7 @@
 import { formatCost, formatRate } from "../app/theme/cost";
 import { formatExact, formatValue } from "../app/theme/format";
 import { callApi, pushFile } from "./support/api";
-import { expect, test } from "./support/fixtures";
+import { CHECKOUT_SELECTOR, expect, linkTo, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf, totalOfPath } from "./support/shop";
 import { readTable } from "./support/table";
@@ -235,6 +235,31 @@ test("tree expands to the values of all paths", async ({ openShop, shopSite }) =
   const cart = tree.getByRole("row", { name: "shop/cart.(*Cart).Total" }).first();
   await cart.getByRole("button", { name: "Collapse" }).click();
   await expect(tree.getByRole("row", { name: "shop/tax.Rate" })).toHaveCount(0);
+});
+
+test("tree follows search and zoom of the graph", async ({ openShop, shopQuery, shopSite }) => {
+  const page = await openShop({ w: "icicle,tree" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const graph = await fetchFlame(shopSite.api, { query: shopQuery() });
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  const charge = ["main.main", "net/http.(*Server).Serve", "shop/pay.(*Client).Charge"];
+  const path = [...charge, "net/http.(*Transport).RoundTrip"];
+  const row = tree.getByRole("row", { name: path.at(-1) ?? "" });
+  await expect(tree.getByRole("row", { name: "main.main" })).toBeVisible();
+  await expect(row).toHaveCount(0);
+  await panel.click(graph, nodeAt(graph, path));
+  await expect(row).toHaveClass(/is-selected/);
+  await expect(row).toHaveAttribute("aria-selected", "true");
+  await page.getByRole("textbox", { name: /Search functions/ }).fill("Transport");
+  await expect(row).toHaveClass(/is-match/);
+  await expect(tree.getByRole("row", { name: "main.main" })).toHaveClass(/is-dimmed/);
+  await page.getByRole("combobox", { name: "Frames" }).selectOption("file");
+  await expect(page.locator("#search-status")).toHaveText(/^1 function, .* %; the graph highlights files$/);
+  const { start, end } = shopSite.shop;
+  const zoomed = { p: "explore", y: CPU_TYPE, q: CHECKOUT_SELECTOR, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { ...zoomed, w: "tree", z: path.join(";") }));
+  await expect(row, "a deep link that only zooms").toBeVisible();
 });
 
 test("two views are linked: hover, selection, search and zoom", async ({ openShop, shopQuery, shopSite }) => {

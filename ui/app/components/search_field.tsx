@@ -5,7 +5,7 @@ import { call } from "../api/client";
 import type { FunctionsRequest } from "../api/types";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
-import { describeMatches, filterOfSearch } from "./search_text";
+import { describeHighlight, describeMatches, filterOfSearch } from "./search_text";
 import { useLiveQuery } from "./use_live_query";
 import "./search_field.css";
 
@@ -32,13 +32,14 @@ export function SearchField() {
   });
   const { kind, value, error } = query.state.value;
   const isCurrent = settled === search && kind === "done" && value !== undefined;
+  const highlight = describeHighlight(view.value);
   const status =
     search === ""
       ? ""
       : kind === "failed"
         ? (error?.message ?? "")
         : isCurrent
-          ? describeMatches(value)
+          ? [describeMatches(value), highlight].filter((text) => text !== "").join("; ")
           : "…";
   const isFailed = search !== "" && kind === "failed";
   const onKeyDown = (event: KeyboardEvent) => {
@@ -64,7 +65,11 @@ export function SearchField() {
         onFocus={(event) => event.currentTarget.select()}
         onKeyDown={onKeyDown}
       />
-      <output id="search-status" class={isFailed ? "search-status is-error" : "search-status"} title={status}>
+      <output
+        id="search-status"
+        class={`search-status${isFailed ? " is-error" : ""}${highlight === "" ? "" : " is-wide"}`}
+        title={status}
+      >
         {status}
       </output>
     </div>

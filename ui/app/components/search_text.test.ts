@@ -1,7 +1,7 @@
 // Tests of filters and results of the search.
 
 import { describe, expect, it } from "vitest";
-import { describeMatches, filterOfSearch } from "./search_text";
+import { describeHighlight, describeMatches, filterOfSearch } from "./search_text";
 
 describe("filterOfSearch", () => {
   it.each([
@@ -23,4 +23,14 @@ describe("describeMatches", () => {
     );
     expect(describeMatches({ total: "1000" })).toBe("no function");
   });
+});
+
+it("highlight of frames that are no functions is named", () => {
+  expect(describeHighlight({ views: ["flame"], frames: "file" })).toBe("the graph highlights files");
+  expect(describeHighlight({ views: ["table", "tree"], frames: "binary" })).toBe(
+    "the graph highlights binaries",
+  );
+  expect(describeHighlight({ views: ["table"], frames: "file" })).toBe("");
+  expect(describeHighlight({ views: ["flame"], frames: "function" })).toBe("");
+  expect(describeHighlight({ views: ["flame"], frames: "label:pod" })).toBe("");
 });

@@ -2,6 +2,7 @@
 
 import type { FunctionFilter, FunctionsResponse } from "../api/types";
 import { formatExact, formatPercent } from "../theme/format";
+import type { FrameGrouping, ViewState } from "../url/view_state";
 
 /** Returns the filter of a search: part of a name, or `/regex/`. */
 export function filterOfSearch(search: string): FunctionFilter | undefined {
@@ -16,4 +17,18 @@ export function describeMatches(response: FunctionsResponse): string {
   if (count === 0n) return "no function";
   const share = formatPercent(BigInt(response.matchedTotal ?? "0"), BigInt(response.total ?? "0"));
   return `${count === 1n ? "1 function" : `${formatExact(count, "")} functions`}, ${share}`;
+}
+
+const FRAME_NOUNS: ReadonlyMap<FrameGrouping, string> = new Map([
+  ["line", "lines"],
+  ["file", "files"],
+  ["package", "packages"],
+  ["binary", "binaries"],
+]);
+
+/** States what a graph highlights, if its frames are not the functions that the server counts. */
+export function describeHighlight({ views, frames }: Pick<ViewState, "views" | "frames">): string {
+  const noun = FRAME_NOUNS.get(frames);
+  const drawsGraph = views.some((name) => name === "flame" || name === "icicle" || name === "tree");
+  return noun === undefined || !drawsGraph ? "" : `the graph highlights ${noun}`;
 }

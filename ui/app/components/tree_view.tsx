@@ -1,6 +1,6 @@
 // Call tree as rows that expand.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
 import { nameOfNode } from "../graph/path";
@@ -9,7 +9,8 @@ import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { view } from "../url/store";
 import { expansionOf } from "./flame/expansion";
 import { pageSelection } from "./flame/selection";
-import { useHiddenCallees } from "./flame/use_flame";
+import { useHiddenCallees, useOpenPath } from "./flame/use_flame";
+import { useMatches } from "./flame/use_matches";
 import { openFrameMenu } from "./frame_menu";
 import { hoveredName } from "./linked_hover";
 import { firstExpanded, keyOfPath, keysAbove, pathOfKey, type TreeRow, treeRows } from "./tree_rows";
@@ -19,16 +20,19 @@ import "./tree_view.css";
 export function TreeView({ graph }: { readonly graph: Graph }) {
   const tree = useTree(graph);
   const [active, setActive] = useState(0);
-  const { selectedPath } = view.value;
+  const { selectedPath, zoomPath, search } = view.value;
+  const matches = useMatches(tree.graph, search);
   const selectedKey = keyOfPath(selectedPath);
   const hovered = hoveredName.value;
   const rows = useMemo(() => treeRows(tree.graph, tree.expanded), [tree.graph, tree.expanded]);
 
-  useEffect(() => tree.expand(keysAbove(selectedPath)), [selectedKey]);
-  useEffect(() => {
-    const row = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
-    if (row > 0) setActive(row);
-  }, [selectedKey, tree.graph]);
+  useEffect(
+    () => tree.expand([...keysAbove(selectedPath), ...keysAbove(zoomPath)]),
+    [selectedKey, keyOfPath(zoomPath)],
+  );
+  useOpenPath(expansionOf(graph), selectedPath);
+  useOpenPath(expansionOf(graph), zoomPath);
+  useRevealedRow(rows, selectedKey, tree.graph, setActive);
 
   const open = (row: TreeRow) => {
     if (row.isHiddenRest) tree.loadRest(row.node);
@@ -60,7 +64,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
         })
       }
       onKey={(event, index) => treeKey(event, index, rows, tree, setActive)}
-      rowClass={(row) => rowClass(row, tree.graph, selectedKey, hovered)}
+      rowClass={(row) => rowClass(row, tree.graph, { selectedKey, hovered, matches })}
       rowAttributes={(row) => ({
         "aria-level": row.level,
         ...(row.isExpandable ? { "aria-expanded": row.isExpanded } : {}),
@@ -70,10 +74,37 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   );
 }
 
-function rowClass(row: TreeRow, graph: Graph, selectedKey: string, hovered: string | undefined): string {
+/** Moves to the row of the selected frame as soon as it is visible, once for each selection and graph. */
+function useRevealedRow(
+  rows: readonly TreeRow[],
+  selectedKey: string,
+  graph: Graph,
+  setActive: (row: number) => void,
+): void {
+  const revealed = useRef<{ key: string; graph: Graph } | undefined>(undefined);
+  const selectedRow = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
+  useEffect(() => {
+    const isKnown = revealed.current?.key === selectedKey && revealed.current.graph === graph;
+    if (selectedRow <= 0 || isKnown) return;
+    revealed.current = { key: selectedKey, graph };
+    setActive(selectedRow);
+  }, [selectedKey, graph, selectedRow]);
+}
+
+/** Marks that the tree shares with other views. */
+interface TreeMarks {
+  readonly selectedKey: string;
+  readonly hovered: string | undefined;
+  /** One flag a name for matches of the search; undefined without a search. */
+  readonly matches: Uint8Array | undefined;
+}
+
+function rowClass(row: TreeRow, graph: Graph, { selectedKey, hovered, matches }: TreeMarks): string {
   if (row.isHiddenRest) return "is-hidden-rest";
-  if (row.key !== "" && row.key === selectedKey) return "is-selected";
-  return hovered !== undefined && nameOfNode(graph, row.node) === hovered ? "is-linked" : "";
+  const isMatch = matches?.[graph.name[row.node] as number] === 1;
+  const match = matches === undefined ? "" : isMatch ? "is-match" : "is-dimmed";
+  if (row.key !== "" && row.key === selectedKey) return `is-selected ${match}`;
+  return hovered !== undefined && nameOfNode(graph, row.node) === hovered ? `is-linked ${match}` : match;
 }
 
 interface TreeState {

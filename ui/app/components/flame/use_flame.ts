@@ -22,16 +22,27 @@ export function useHiddenCallees(
   const load = loadSubtree === undefined ? subtreeLoaderOf(expansion.base) : loadSubtree;
   return (node) => {
     if (load === null) return;
-    expansion.openNode(node, load, abort.signal).then(
-      (hasAdded) => {
-        if (!hasAdded) notify("The server found nothing more below this frame.");
-      },
-      (error: unknown) => {
-        // Another view of the graph may have begun the request, and aborted it when it closed.
-        if (!isAbort(error)) notify(`Cannot load hidden frames: ${messageOf(error)}`, "error");
-      },
-    );
+    expansion.openNode(node, load, abort.signal).then((hasAdded) => {
+      if (!hasAdded) notify("The server found nothing more below this frame.");
+    }, notifyFailure);
   };
+}
+
+/** Opens truncated nodes until a path is found. Nothing follows if it does not exist. */
+export function useOpenPath(expansion: GraphExpansion, path: readonly string[]): void {
+  const key = JSON.stringify(path);
+  useEffect(() => {
+    const load = subtreeLoaderOf(expansion.base);
+    if (load === null) return;
+    const abort = new AbortController();
+    expansion.openPath(path, load, abort.signal).catch(notifyFailure);
+    return () => abort.abort();
+  }, [expansion, key]);
+}
+
+function notifyFailure(error: unknown): void {
+  // Another view of the graph may have begun the request, and aborted it when it closed.
+  if (!isAbort(error)) notify(`Cannot load hidden frames: ${messageOf(error)}`, "error");
 }
 
 function messageOf(error: unknown): string {
