@@ -162,6 +162,23 @@ test("drag on the minimap moves the visible part", async ({ openShop }) => {
   await expect(panel.panel.getByRole("button", { name: "Reset zoom" })).toBeEnabled();
 });
 
+/** Sends hubs of one width, so that the pointer reaches each. Their callees become lighter with each hub. */
+async function pushHubs(serverUrl: string, end: number, hubs: number, callees: number): Promise<void> {
+  for (let first = 0; first < hubs; first += 60) {
+    const lines: string[] = [];
+    for (let hub = first; hub < first + 60; hub++) {
+      lines.push(`main;hub${hub} ${1 + callees * hub}`);
+      for (let callee = 0; callee < callees; callee++) lines.push(`main;hub${hub};c${callee} ${hubs - hub}`);
+    }
+    const push = {
+      name: "wide.cpu",
+      fromMs: end - 120_000 - first * 1_000,
+      extra: { sampleRate: "1000000000" },
+    };
+    await pushFile(serverUrl, `${lines.join("\n")}\n`, push);
+  }
+}
+
 test("truncated node states what it hides and opens without movement", async ({
   page,
   shopSite,
@@ -173,20 +190,7 @@ test("truncated node states what it hides and opens without movement", async ({
   // 300 hubs with 250 callees each are more frames than a graph has. The callees of the last hubs are the lightest.
   const hubs = 300;
   const callees = 250;
-  for (let first = 0; first < hubs; first += 60) {
-    const lines: string[] = [];
-    for (let hub = first; hub < first + 60; hub++) {
-      // All hubs are of one width, so that the pointer reaches each.
-      lines.push(`main;hub${hub} ${1 + callees * hub}`);
-      for (let callee = 0; callee < callees; callee++) lines.push(`main;hub${hub};c${callee} ${hubs - hub}`);
-    }
-    const push = {
-      name: "wide.cpu",
-      fromMs: end - 120_000 - first * 1_000,
-      extra: { sampleRate: "1000000000" },
-    };
-    await pushFile(shopSite.api, `${lines.join("\n")}\n`, push);
-  }
+  await pushHubs(shopSite.api, end, hubs, callees);
   const selector = '{service_name="wide"}';
   const query = { profileType: CPU_TYPE, selector, start: String(start), end: String(end) };
   const tree = await fetchFlame(shopSite.api, { query });
