@@ -67,6 +67,35 @@ test("ranges are presets or two times, in UTC or local time", async ({ openShop,
   expect(parameter(page, "tz")).toBe("utc");
 });
 
+test.describe("in a zone that is not UTC", () => {
+  test.use({ timezoneId: "Asia/Kathmandu" });
+
+  test("typed times are in the zone of the shown ones", async ({ openShop, shopSite }) => {
+    const { start, end } = shopSite.shop;
+    const page = await openShop({ f: String(start + 123), u: String(end), w: "icicle" });
+    const button = page.getByRole("button", { name: /^Time range/ });
+    const from = page.getByLabel("From");
+    const until = page.getByLabel("Until");
+    // Clocks in Kathmandu are 5:45 h ahead of UTC.
+    const shown = (ms: number) => formatTime(ms + 345 * 60_000, "utc").replace("Z", "");
+    await button.click();
+    await expect(from).toHaveValue(shown(start));
+    await expect(button).toContainText(shown(start));
+    await until.fill(shown(end - 60_000));
+    await page.getByRole("button", { name: "Apply" }).click();
+    await expect.poll(() => parameter(page, "u")).toBe(String(end - 60_000));
+    expect(parameter(page, "f"), "a time that was not typed stays").toBe(String(start + 123));
+    await button.click();
+    await page.getByLabel("UTC").check();
+    await expect(until).toHaveValue(new Date(end - 60_000).toISOString().replace(".000", ""));
+    await from.fill("1970-01-02T00:00");
+    await page.getByRole("button", { name: "Apply" }).click();
+    await expect(button).toContainText("1970-01-02 00:00:00Z");
+    await page.reload();
+    await expect(button).toContainText("1970-01-02 00:00:00Z");
+  });
+});
+
 test("refreshes within a step send equal requests, later ones move on", async ({ page, shopSite, calls }) => {
   const stepMs = 15_000;
   await page.clock.install({ time: Math.floor(Date.now() / stepMs) * stepMs + 500 });

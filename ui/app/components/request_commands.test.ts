@@ -69,6 +69,6 @@ test("export_has_transforms_in_order", () => {
   const url = exportUrl({ query, transforms }, "pprof", server.baseUrl);
   expect(url).toBe(
     "http://127.0.0.1:4040/prof/athanor/export?query=a%3Ab%3Ac%3A%3A%7Bpod%3D%22x%27y%22%7D" +
-      "&from=1000&until=61500&format=pprof&show_from=%3Da+b&hide=%5Ex",
+      "&from=1970-01-01T00%3A00%3A01Z&until=1970-01-01T00%3A01%3A01.500Z&format=pprof&show_from=%3Da+b&hide=%5Ex",
   );
 });

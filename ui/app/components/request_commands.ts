@@ -1,7 +1,7 @@
 // Requests of a panel as commands for a shell.
 
 import type { Query } from "../api/types";
-import { isoTime } from "../url/time";
+import { isoTime, storeTime } from "../url/time";
 import type { TransformState } from "../url/view_state";
 
 /** Quotes an argument for a POSIX shell, if it needs that. */
@@ -168,8 +168,8 @@ export const EXPORT_FORMATS = [
 export function exportUrl({ query, transforms }: CommandQuery, format: string, baseUrl: string): string {
   const parameters = new URLSearchParams([
     ["query", `${query.profileType ?? ""}${query.selector ?? "{}"}`],
-    ["from", query.start ?? ""],
-    ["until", query.end ?? ""],
+    ["from", storeTime(Number(query.start ?? "0"))],
+    ["until", storeTime(Number(query.end ?? "0"))],
     ["format", format],
     ...(query.profileIdSelector ?? []).map((id) => ["profileId", id]),
     ...(query.spanSelector ?? []).map((id) => ["spanId", id]),

@@ -4,7 +4,7 @@ import { call } from "../api/client";
 import { liveQuery } from "../api/live_query";
 import type { GetProfileStatsResponse } from "../api/types";
 import { view } from "../url/store";
-import { formatSpan } from "../url/time";
+import { formatSpan, storeTime } from "../url/time";
 
 /** Times before this come from profiles without a valid time. They never stretch a suggested range. */
 const FIRST_PLAUSIBLE_MS = Date.UTC(2000, 0, 1);
@@ -49,7 +49,7 @@ export function newestRange({ newest }: StoredTimes, now: number): SuggestedRang
   if (newest === undefined) return undefined;
   if (now - newest >= 0 && now - newest < SUGGESTED_RANGE_MS) return { from: "now-1h", until: "now" };
   // A profile lasts for some time after its timestamp.
-  return { from: String(newest - SUGGESTED_RANGE_MS), until: String(newest + 1_000) };
+  return { from: storeTime(newest - SUGGESTED_RANGE_MS), until: storeTime(newest + 1_000) };
 }
 
 /** Returns a range with all data, if that is not too long. */
@@ -58,7 +58,7 @@ export function wholeRange({ oldest, newest }: StoredTimes, now: number): Sugges
     return undefined;
   if (newest - oldest <= SUGGESTED_RANGE_MS) return undefined;
   if (Math.abs(now - newest) >= SUGGESTED_RANGE_MS)
-    return { from: String(oldest), until: String(newest + 1_000) };
+    return { from: storeTime(oldest), until: storeTime(newest + 1_000) };
   const hours = Math.ceil((now - oldest) / 3_600_000);
   return { from: `now-${formatSpan(hours * 3_600_000)}`, until: "now" };
 }

@@ -1,6 +1,16 @@
 // Tests of times as text.
-import { expect, test } from "vitest";
-import { formatSpan, isRelativeTime, isSlidingTime, parseFrom, parseUntil, storeRange } from "./time";
+import { afterEach, expect, test, vi } from "vitest";
+import {
+  formatSpan,
+  isRelativeTime,
+  isSlidingTime,
+  parseFrom,
+  parseUntil,
+  storeRange,
+  storeTime,
+} from "./time";
+
+afterEach(() => vi.unstubAllEnvs());
 
 const NOW = 1_772_445_660_000;
 
@@ -107,6 +117,30 @@ test("relative and sliding times are recognized", () => {
   expect(["", "yesterday", "now/d", "1772445600"].some(isSlidingTime)).toBe(false);
 });
 
+test("a time without a zone is in the given zone, other texts are not", () => {
+  vi.stubEnv("TZ", "Asia/Kathmandu");
+  const offset = 345 * 60_000;
+  for (const text of ["2026-03-02 10:15:30", "2026-03-02T10:15", "2026-03-02", "20260302", "20260302-1h"]) {
+    const utc = parseUntil(text, NOW, "utc") ?? Number.NaN;
+    expect(parseUntil(text, NOW, "local"), text).toBe(utc - offset);
+    expect(parseFrom(text, NOW, NOW, "local"), text).toBe(utc - offset);
+  }
+  for (const text of ["2026-03-02T10:15Z", "2026-03-02T10:15+02:00", "yesterday", "1772445600", "now-1h"])
+    expect(parseUntil(text, NOW, "local"), text).toBe(parseUntil(text, NOW));
+  expect(storeRange("2026-03-02 10:00", "2026-03-02 11:00", NOW, "local")).toEqual({
+    from: String(Date.UTC(2026, 2, 2, 10) - offset),
+    until: String(Date.UTC(2026, 2, 2, 11) - offset),
+  });
+});
+
+test("stored times are read back, before March 1973 and 1970 too", () => {
+  expect(storeTime(86_400_000)).toBe("1970-01-02T00:00:00Z");
+  expect(storeTime(1_772_442_000_000)).toBe("1772442000000");
+  for (const ms of [-5_000, 0, 1, 86_400_000, 99_999_999_999, 100_000_000_000, 1_772_442_000_123]) {
+    expect(parseUntil(storeTime(ms), NOW), String(ms)).toBe(ms);
+  }
+});
+
 test("links keep relative times, and others in milliseconds", () => {
   for (const [from, until, stored] of [
     ["now-1h", "now", ["now-1h", "now"]],
@@ -115,6 +149,7 @@ test("links keep relative times, and others in milliseconds", () => {
     ["1h", "1772445600", ["1772442000000", "1772445600000"]],
     ["yesterday", "today", ["yesterday", "today"]],
     ["20260302", "now", ["1772409600000", "now"]],
+    ["1970-01-02T00:00Z", "19700103", ["1970-01-02T00:00:00Z", "1970-01-03T00:00:00Z"]],
     ["soon", "now", [undefined, "now"]],
     ["now-1h", "soon", ["now-1h", undefined]],
   ] as const) {

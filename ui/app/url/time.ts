@@ -23,20 +23,28 @@ interface TimeExpression {
   readonly rounding?: RoundingUnit;
 }
 
+/** Zone of a date and time of day that state none. Links have UTC, as the server does. */
+export type InputZone = "local" | "utc";
+
 /**
  * Returns the milliseconds since 1970 of the end of a range: `now`, `now-1h30m`, `1h` before now, `yesterday`,
  * `noon-1h`, RFC 3339, a day (`20260302`), or Unix time of up to 11 digits in seconds, 14 in milliseconds, 17 in
  * microseconds, else nanoseconds. `/d` after a relative time rounds it, and its months and years are those of the
  * calendar, as in Grafana. Without a rounding they have 30 and 365 days. Returns undefined if the text is no time.
  */
-export function parseUntil(text: string, now: number): number | undefined {
-  const expression = parseExpression(text);
+export function parseUntil(text: string, now: number, zone: InputZone = "utc"): number | undefined {
+  const expression = parseExpression(text, zone);
   return expression === undefined ? undefined : resolve(expression, now, now, true);
 }
 
 /** Like `parseUntil`, for the start of a range. A bare duration refers to the end of the range. */
-export function parseFrom(text: string, now: number, until: number): number | undefined {
-  const expression = parseExpression(text);
+export function parseFrom(
+  text: string,
+  now: number,
+  until: number,
+  zone: InputZone = "utc",
+): number | undefined {
+  const expression = parseExpression(text, zone);
   return expression === undefined ? undefined : resolve(expression, now, until, false);
 }
 
@@ -46,10 +54,19 @@ export interface RangeTexts {
   readonly until: string | undefined;
 }
 
-/** Returns the texts under which a link keeps a range: relative times as they are, others in milliseconds. */
-export function storeRange(from: string, until: string, now: number): RangeTexts {
-  const end = parseUntil(until, now);
-  const start = parseFrom(from, now, end ?? now);
+/** Smallest time that is written in milliseconds. Shorter numbers are read as seconds. */
+const MIN_NUMBER_MS = 100_000_000_000;
+
+/** Returns the text under which a link keeps an absolute time: milliseconds, or RFC 3339 before March 1973. */
+export function storeTime(ms: number): string {
+  const rounded = Math.round(ms);
+  return rounded < MIN_NUMBER_MS ? isoTime(rounded) : String(rounded);
+}
+
+/** Returns the texts under which a link keeps a range: relative times as they are, others as `storeTime` does. */
+export function storeRange(from: string, until: string, now: number, zone: InputZone = "utc"): RangeTexts {
+  const end = parseUntil(until, now, zone);
+  const start = parseFrom(from, now, end ?? now, zone);
   return {
     from: start === undefined ? undefined : storeStart(from, until, start),
     until: end === undefined ? undefined : storeEnd(until, end),
@@ -57,13 +74,13 @@ export function storeRange(from: string, until: string, now: number): RangeTexts
 }
 
 function storeEnd(until: string, endMs: number): string {
-  return isRelativeTime(until) ? writeBeforeNow(until) : String(endMs);
+  return isRelativeTime(until) ? writeBeforeNow(until) : storeTime(endMs);
 }
 
 function storeStart(from: string, until: string, startMs: number): string {
-  if (!isRelativeTime(from)) return String(startMs);
+  if (!isRelativeTime(from)) return storeTime(startMs);
   if (until.trim() === "now" || !isBareSpan(from)) return writeBeforeNow(from);
-  return isRelativeTime(until) ? from.trim() : String(startMs);
+  return isRelativeTime(until) ? from.trim() : storeTime(startMs);
 }
 
 /** Writes a relative time. A bare duration is short for a time before now. */
@@ -151,10 +168,10 @@ function roundTo(ms: number, unit: RoundingUnit, isEnd: boolean): number {
   return Date.UTC(year, date.getUTCMonth() + (isEnd ? 1 : 0), 1);
 }
 
-function parseExpression(text: string): TimeExpression | undefined {
+function parseExpression(text: string, zone: InputZone = "utc"): TimeExpression | undefined {
   const rounded = /^(.*)\/([smhdwMy])$/.exec(text.trim());
-  if (rounded === null) return parseAtTime(text) ?? parseArgument(text.trim());
-  const expression = parseAtTime(rounded[1] as string);
+  if (rounded === null) return parseAtTime(text, zone) ?? parseArgument(text.trim(), zone);
+  const expression = parseAtTime(rounded[1] as string, zone);
   if (typeof (expression?.reference ?? 0) === "number") return undefined;
   return { ...(expression as TimeExpression), rounding: rounded[2] as RoundingUnit };
 }
@@ -171,7 +188,7 @@ const DAY_WORDS: ReadonlyMap<string, number> = new Map(
 );
 
 /** Parses the syntax of Graphite: a time and offsets. `_`, `,` and spaces mean nothing. */
-function parseAtTime(text: string): TimeExpression | undefined {
+function parseAtTime(text: string, zone: InputZone): TimeExpression | undefined {
   const compact = text.replace(/[_, ]/g, "").trim();
   const sign = compact.search(/[+-]/);
   const name = sign < 0 ? compact : compact.slice(0, sign);
@@ -181,18 +198,18 @@ function parseAtTime(text: string): TimeExpression | undefined {
   const sinceMidnight = DAY_WORDS.get(name);
   if (sinceMidnight !== undefined)
     return { reference: "midnight", offset: [{ ms: sinceMidnight, months: 0 }, ...offset] };
-  const time = /^\d+$/.test(name) ? parseNumber(name) : undefined;
+  const time = /^\d+$/.test(name) ? parseNumber(name, zone) : undefined;
   return time === undefined ? undefined : { reference: time, offset };
 }
 
 /** Parses a time as arguments of commands have it. */
-function parseArgument(text: string): TimeExpression | undefined {
+function parseArgument(text: string, zone: InputZone): TimeExpression | undefined {
   const ago = /^now-(.*)$/s.exec(text);
   const span = parseSpan(ago?.[1] ?? text);
   if (span !== undefined) {
     return { reference: ago === null ? "rangeEnd" : "now", offset: [{ ms: -span, months: 0 }] };
   }
-  const time = parseDateTime(text);
+  const time = parseDateTime(text, zone);
   return time === undefined ? undefined : { reference: time, offset: [] };
 }
 
@@ -257,9 +274,9 @@ function parseSpan(text: string): number | undefined {
 }
 
 /** Parses Unix time, or a day of eight digits. */
-function parseNumber(digits: string): number | undefined {
+function parseNumber(digits: string, zone: InputZone): number | undefined {
   const day = /^((?:19|[2-9]\d)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$/.exec(digits);
-  if (day !== null && digits > "19010000") return parseDateTime(`${day[1]}-${day[2]}-${day[3]}`);
+  if (day !== null && digits > "19010000") return parseDateTime(`${day[1]}-${day[2]}-${day[3]}`, zone);
   const number = BigInt(digits);
   if (digits.length <= 11) return inRange(number * 1_000n);
   if (digits.length <= 14) return inRange(number);
@@ -273,18 +290,28 @@ function inRange(ms: bigint): number | undefined {
 const DATE_TIME =
   /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](?:(\d\d):(\d\d)(?::(\d\d))?(?:\.(\d{1,9}))?)?([Zz]|[+-]\d\d:\d\d)?)?$/;
 
-/** Parses RFC 3339. Time of day, seconds and zone may be missing; the default zone is UTC. */
-function parseDateTime(text: string): number | undefined {
+/** Parses RFC 3339. Time of day, seconds and zone may be missing. */
+function parseDateTime(text: string, inputZone: InputZone): number | undefined {
   const match = DATE_TIME.exec(text);
   if (match === null) return undefined;
-  const [, year, month, day, hour = "0", minute = "0", second = "0", fraction = "0", zone = "Z"] = match;
+  const [, year, month, day, hour = "0", minute = "0", second = "0", fraction = "0", zone] = match;
   const date = new Date(Date.UTC(Number(year), Number(month) - 1, Number(day)));
   const isInCalendar = date.getUTCDate() === Number(day) && date.getUTCMonth() === Number(month) - 1;
-  const offset = zoneOffsetMs(zone);
   if (!isInCalendar || Number(hour) > 23 || Number(minute) > 59 || Number(second) > 59) return undefined;
-  if (date.getUTCFullYear() !== Number(year) || offset === undefined) return undefined;
+  if (date.getUTCFullYear() !== Number(year)) return undefined;
   const seconds = (Number(hour) * 60 + Number(minute)) * 60 + Number(second);
-  return date.getTime() + seconds * MS_PER_SECOND + Number(fraction.padEnd(3, "0").slice(0, 3)) - offset;
+  const utc = date.getTime() + seconds * MS_PER_SECOND + Number(fraction.padEnd(3, "0").slice(0, 3));
+  if (zone === undefined && inputZone === "local") return localTime(utc);
+  const offset = zoneOffsetMs(zone ?? "Z");
+  return offset === undefined ? undefined : utc - offset;
+}
+
+/** Returns the time at which local clocks show what those of UTC show at `utc`. */
+function localTime(utc: number): number {
+  const date = new Date(utc);
+  const day = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()] as const;
+  const time = [date.getUTCHours(), date.getUTCMinutes(), date.getUTCSeconds()] as const;
+  return new Date(...day, ...time, date.getUTCMilliseconds()).getTime();
 }
 
 function zoneOffsetMs(zone: string): number | undefined {

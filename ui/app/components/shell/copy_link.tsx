@@ -1,13 +1,16 @@
 // Copies the link of the view. Relative times become absolute, so that the link shows the same later.
 import { timeRangeOf } from "../../url/query_of";
 import { hrefOf, view } from "../../url/store";
+import { storeTime } from "../../url/time";
 import type { ViewState } from "../../url/view_state";
 import { copyText } from "../clipboard";
 
 /** Returns the whole link of the view with a change. */
 export function linkOfView(keepsRelativeTimes: boolean, change: Partial<ViewState> = {}): string {
   const { start, end } = timeRangeOf(view.peek());
-  const times = keepsRelativeTimes ? {} : { from: String(start), until: String(end), refreshSeconds: 0 };
+  const times = keepsRelativeTimes
+    ? {}
+    : { from: storeTime(start), until: storeTime(end), refreshSeconds: 0 };
   return new URL(hrefOf({ ...change, ...times }), document.baseURI).href;
 }
 

@@ -1,5 +1,7 @@
 // Tests of texts in the header.
-import { beforeAll, expect, test, vi } from "vitest";
+import { beforeAll, expect, onTestFinished, test, vi } from "vitest";
+import { formatTime } from "../../theme/format";
+import { parseUntil } from "../../url/time";
 
 beforeAll(() => {
   vi.stubGlobal("location", { pathname: "/ui/", search: "", hostname: "localhost" });
@@ -40,10 +42,10 @@ test("profile types that share a name have their parts", async () => {
 
 test("reversed and unreadable ranges are problems", async () => {
   const { rangeProblem } = await import("./time_actions");
-  expect(rangeProblem("now-1h", "now")).toBeUndefined();
-  expect(rangeProblem("now", "now-1h")).toContain("before");
-  expect(rangeProblem("soon", "now")).toContain('"soon"');
-  expect(rangeProblem("now-1h", "later")).toContain('"later"');
+  expect(rangeProblem("now-1h", "now", "utc")).toBeUndefined();
+  expect(rangeProblem("now", "now-1h", "utc")).toContain("before");
+  expect(rangeProblem("soon", "now", "utc")).toContain('"soon"');
+  expect(rangeProblem("now-1h", "later", "utc")).toContain('"later"');
 });
 
 test("cost of a query is the sum of all components", async () => {
@@ -65,4 +67,13 @@ test("palette matches all words", async () => {
   const { filterItems, pageItems } = await import("./palette_items");
   expect(filterItems(pageItems(), "diag query").map(({ title }) => title)).toEqual(["Query diagnostics"]);
   expect(filterItems(pageItems(), "").length).toBe(pageItems().length);
+});
+
+test("typing a shown time gives that time in both zones", () => {
+  vi.stubEnv("TZ", "Europe/Berlin");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  for (const ms of [0, Date.UTC(2026, 2, 29, 0, 59, 59), Date.UTC(2026, 2, 29, 1), Date.UTC(2026, 6, 1)]) {
+    expect(parseUntil(formatTime(ms, "local"), Date.now(), "local")).toBe(ms);
+    expect(parseUntil(formatTime(ms, "utc"), Date.now(), "utc")).toBe(ms);
+  }
 });

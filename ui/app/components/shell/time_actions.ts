@@ -3,7 +3,7 @@ import { effect, signal } from "@preact/signals";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { formatSpan, parseFrom, parseUntil } from "../../url/time";
+import { formatSpan, type InputZone, parseFrom, parseUntil, storeTime } from "../../url/time";
 import type { ViewState } from "../../url/view_state";
 
 type RangeText = Pick<ViewState, "from" | "until">;
@@ -63,14 +63,14 @@ function openRecent(length: number): void {
 
 /** Opens an absolute range. */
 export function openRange(start: number, end: number): void {
-  navigate({ from: String(Math.round(start)), until: String(Math.round(end)) });
+  navigate({ from: storeTime(start), until: storeTime(end) });
 }
 
 /** Returns why two texts are no range, or undefined if they are one. */
-export function rangeProblem(from: string, until: string): string | undefined {
+export function rangeProblem(from: string, until: string, zone: InputZone): string | undefined {
   const currentTime = Date.now();
-  const end = parseUntil(until, currentTime);
-  const start = parseFrom(from, currentTime, end ?? currentTime);
+  const end = parseUntil(until, currentTime, zone);
+  const start = parseFrom(from, currentTime, end ?? currentTime, zone);
   if (start === undefined) return `from is "${from}"; write now-1h, a Unix time or 2026-03-02T10:00:00Z`;
   if (end === undefined) return `until is "${until}"; write now, a Unix time or 2026-03-02T10:00:00Z`;
   if (start >= end) return "from is not before until";

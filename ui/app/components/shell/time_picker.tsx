@@ -4,7 +4,7 @@ import { formatTime } from "../../theme/format";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { isoTime, isRelativeTime, parseUntil, storeRange } from "../../url/time";
+import { isoTime, isRelativeTime, parseUntil, storeRange, storeTime } from "../../url/time";
 import type { TimeZoneName, ViewState } from "../../url/view_state";
 import { Menu } from "./menu";
 import { earlierRanges, rangeProblem, shiftRange, undoRange, zoomOutRange } from "./time_actions";
@@ -103,15 +103,24 @@ function StepButton({ label, title, run, isDisabled }: StepButtonProps) {
   );
 }
 
+/** Returns the text of a time field: a relative time, or the time as the header shows it. */
+function fieldText(stored: string, ms: number, zone: TimeZoneName): string {
+  if (isRelativeTime(stored)) return stored;
+  return zone === "utc" ? isoTime(ms) : formatTime(ms, zone);
+}
+
 function RangeForm({ state, close }: { readonly state: ViewState; readonly close: () => void }) {
   const [start, end] = chosenTimesOf(state);
-  const write = (text: string, ms: number) => (isRelativeTime(text) ? text : isoTime(ms));
-  const [from, setFrom] = useState(write(state.from, start));
-  const [until, setUntil] = useState(write(state.until, end));
-  const problem = rangeProblem(from, until);
+  const zone = state.timeZone;
+  const [typedFrom, setFrom] = useState<string>();
+  const [typedUntil, setUntil] = useState<string>();
+  // A time that was not typed keeps its milliseconds, which its field may not show.
+  const from = typedFrom ?? (isRelativeTime(state.from) ? state.from : storeTime(start));
+  const until = typedUntil ?? (isRelativeTime(state.until) ? state.until : storeTime(end));
+  const problem = rangeProblem(from, until, zone);
   const apply = () => {
     if (problem !== undefined) return;
-    const stored = storeRange(from, until, Date.now());
+    const stored = storeRange(from, until, Date.now(), zone);
     navigate({ from: stored.from ?? from, until: stored.until ?? until });
     close();
   };
@@ -140,13 +149,14 @@ function RangeForm({ state, close }: { readonly state: ViewState; readonly close
           apply();
         }}
       >
-        <TimeField label="From" value={from} onInput={setFrom} />
-        <TimeField label="Until" value={until} onInput={setUntil} />
+        <TimeField label="From" value={typedFrom ?? fieldText(state.from, start, zone)} onInput={setFrom} />
+        <TimeField label="Until" value={typedUntil ?? fieldText(state.until, end, zone)} onInput={setUntil} />
         <p
           class={problem === undefined ? "range-hint" : "range-problem"}
           role={problem === undefined ? undefined : "alert"}
         >
-          {problem ?? "now-1h30m, 2026-03-02T10:00Z, 20260302 or Unix time"}
+          {problem ??
+            `now-1h30m, 2026-03-02 10:00 in ${zone === "utc" ? "UTC" : "local time"}, 20260302 or Unix time`}
         </p>
         <button type="submit" class="button is-primary" disabled={problem !== undefined}>
           Apply

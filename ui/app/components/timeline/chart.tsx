@@ -7,6 +7,7 @@ import "uplot/dist/uPlot.min.css";
 import { formatTime } from "../../theme/format";
 import { isDark } from "../../theme/theme";
 import { navigate, view } from "../../url/store";
+import { storeTime } from "../../url/time";
 import { type ChartMode, chartModel, type ExemplarDot, exemplarDots, pointText } from "./chart_model";
 import { chartOptions, dotPosition } from "./chart_options";
 import type { TimelineData } from "./series_data";
@@ -40,7 +41,7 @@ function openProfile({ exemplar }: ExemplarDot) {
 function openRange(data: TimelineData, first: number, last: number) {
   const from = (data.times[Math.min(first, last)] ?? 0) - data.stepMs;
   const until = data.times[Math.max(first, last)] ?? 0;
-  navigate({ from: String(from), until: String(until) });
+  navigate({ from: storeTime(from), until: storeTime(until) });
 }
 
 export function TimelineChart({ data, mode, hidden, hovered }: ChartProps) {
@@ -67,10 +68,7 @@ export function TimelineChart({ data, mode, hidden, hovered }: ChartProps) {
         hovered.value = place;
       },
       onRange: (fromSeconds, untilSeconds) =>
-        navigate({
-          from: String(Math.round(fromSeconds * 1000)),
-          until: String(Math.round(untilSeconds * 1000)),
-        }),
+        navigate({ from: storeTime(fromSeconds * 1000), until: storeTime(untilSeconds * 1000) }),
     });
     const plot = new uPlot({ ...options, width, height }, [model.times, ...model.heights], element);
     chart.current = plot;
