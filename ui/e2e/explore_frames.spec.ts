@@ -291,6 +291,22 @@ for (const [frames, groupBy] of [
   });
 }
 
+test("grouping by a label waits for its name", async ({ openShop, page }) => {
+  await openShop({ w: "icicle", fr: "file" });
+  await flamePanel(page, "icicle").ready();
+  const frames = page.getByRole("combobox", { name: "Frames" });
+  await frames.selectOption("label…");
+  const label = page.getByRole("combobox", { name: "Label", exact: true });
+  await expect(label).toBeVisible();
+  expect(new URL(page.url()).searchParams.get("fr")).toBe("file");
+  await label.fill("pod");
+  await label.press("Enter");
+  await expect.poll(() => new URL(page.url()).searchParams.get("fr")).toBe("label:pod");
+  await page.goBack();
+  await expect(frames).toHaveValue("file");
+  await expect(label).toBeHidden();
+});
+
 test("frames by a label and the inverted graph equal the API", async ({ openShop, shopQuery, shopSite }) => {
   const page = await openShop({ w: "icicle", fr: "label:pod" });
   const panel = flamePanel(page, "icicle");

@@ -115,6 +115,22 @@ test("unknown versions, parameters and values give notices and the nearest view"
   await expect(notices.filter({ hasText: "parameter c" })).toContainText("rainbow");
 });
 
+test("unusable times, ids and orders give notices and are not used", async ({ openShop, page, calls }) => {
+  await openShop({ f: "banana", u: "now", id: "zzz", o: "foo", w: "table" });
+  await expect(page.locator(".table-summary")).toContainText(/\d/);
+  const notices = page.locator(".notice");
+  for (const [name, value] of [
+    ["f", "banana"],
+    ["id", "zzz"],
+    ["o", "foo"],
+  ] as const)
+    await expect(notices.filter({ hasText: `parameter ${name} ` })).toContainText(value);
+  await expect(page.getByRole("button", { name: /^Time range/ })).toContainText("Last 1 hour");
+  const functions = calls.find(({ method }) => method.endsWith("/Functions"));
+  expect(functions?.message.query.profileIdSelector).toBeUndefined();
+  expect(new URL(page.url()).search).not.toMatch(/banana|zzz|foo/);
+});
+
 test("unknown version gives a notice", async ({ page, shopSite }) => {
   await page.goto(`${shopSite.url}/ui/?v=9`);
   await expect(page.locator(".notice")).toContainText("version 9");

@@ -1,7 +1,7 @@
 // Tests of the rows of the table of functions.
 
 import { expect, test } from "vitest";
-import { DEFAULT_VIEW } from "../url/view_state";
+import { DEFAULT_VIEW, TABLE_SORT_COLUMNS } from "../url/view_state";
 import {
   FUNCTIONS_PER_PAGE,
   functionsRequest,
@@ -25,6 +25,11 @@ test("request_has_order_direction_and_filter", () => {
   // The server names the position of the error.
   expect(functionsRequest({ ...state, search: "/(/" })?.filter).toEqual({ regex: "(" });
   expect(functionsRequest(DEFAULT_VIEW)).toBeUndefined();
+});
+
+test("each_sort_column_has_an_order_of_its_own", () => {
+  const orders = TABLE_SORT_COLUMNS.map((tableSort) => functionsRequest({ ...state, tableSort })?.order);
+  expect(new Set(orders).size).toBe(TABLE_SORT_COLUMNS.length);
 });
 
 test("sums_are_exact_and_wait_for_earlier_pages", () => {

@@ -1,5 +1,6 @@
 // Toolbar of the Explore page: views, grouping of frames, colors, search, transforms.
 
+import { useState } from "preact/hooks";
 import { Choice } from "../components/choice";
 import { LabelInput } from "../components/label_input";
 import { SearchField } from "../components/search_field";
@@ -75,15 +76,24 @@ export function ExploreToolbar() {
 
 function FrameGroupingSelect() {
   const { frames } = view.value;
+  // Grouping in which `label…` was chosen. The view has no grouping by a label before its name is known.
+  const [replaced, setReplaced] = useState<FrameGrouping>();
   const isLabel = frames.startsWith(LABEL_PREFIX);
-  const group = (grouping: FrameGrouping) => navigate({ frames: grouping, zoomPath: [], selectedPath: [] });
+  const isChoosing = replaced === frames;
+  const group = (grouping: FrameGrouping) => {
+    setReplaced(undefined);
+    navigate({ frames: grouping, zoomPath: [], selectedPath: [] });
+  };
   return (
     <>
       <label class="tool-select">
         <span class="tool-label">Frames</span>
         <select
-          value={isLabel ? LABEL_PREFIX : frames}
-          onChange={(event) => group(event.currentTarget.value as FrameGrouping)}
+          value={isLabel || isChoosing ? LABEL_PREFIX : frames}
+          onChange={({ currentTarget: { value } }) => {
+            if (value === LABEL_PREFIX) setReplaced(frames);
+            else group(value as FrameGrouping);
+          }}
         >
           {GROUPINGS.map(([value, title]) => (
             <option key={value} value={value}>
@@ -92,11 +102,11 @@ function FrameGroupingSelect() {
           ))}
         </select>
       </label>
-      {isLabel ? (
+      {isLabel || isChoosing ? (
         <LabelInput
           label="Label"
           placeholder="label"
-          value={frames.slice(LABEL_PREFIX.length)}
+          value={isLabel ? frames.slice(LABEL_PREFIX.length) : ""}
           onChange={(name) => group(name === "" ? "function" : `${LABEL_PREFIX}${name}`)}
         />
       ) : null}

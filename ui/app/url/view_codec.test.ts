@@ -2,7 +2,13 @@
 import { expect, test } from "vitest";
 import { SeededRandom } from "./testing/random";
 import { decodeView, encodeView } from "./view_codec";
-import { DEFAULT_VIEW, type TransformState, type ViewState } from "./view_state";
+import {
+  DEFAULT_VIEW,
+  FLEET_SORT_COLUMNS,
+  TABLE_SORT_COLUMNS,
+  type TransformState,
+  type ViewState,
+} from "./view_state";
 
 function randomTransform(random: SeededRandom): TransformState {
   const actions = [
@@ -22,18 +28,19 @@ function randomTransform(random: SeededRandom): TransformState {
 function randomView(random: SeededRandom): ViewState {
   const viewName = () => random.pick(["flame", "icicle", "table", "tree", "sandwich"] as const);
   const flag = () => random.below(2) === 0;
-  const hexId = () =>
+  const hexId = (digits: number) =>
     random
       .below(2 ** 31)
       .toString(16)
-      .padStart(16, "0");
+      .padStart(digits, "0");
+  const uuid = () => hexId(32).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
   return {
     page: random.pick(["start", "fleet", "explore"]),
     tenant: random.hostileText(),
     profileType: random.hostileText(),
     selector: random.hostileText(),
-    from: random.hostileText(),
-    until: random.hostileText(),
+    from: random.pick(["now-1h", "1h30m", "yesterday", "now-1d/d", "1772442000000", "20260302-1h"]),
+    until: random.pick(["now", " 2026-03-02 10:15:30+05:45", "now+1h", "1970-01-02T00:00:00Z", "today/w"]),
     timeZone: random.pick(["local", "utc"]),
     refreshSeconds: random.below(1_000),
     groupBy: random.hostileText(),
@@ -55,14 +62,14 @@ function randomView(random: SeededRandom): ViewState {
     selectedPath: random.list(30, () => random.hostileText()),
     sandwichFunction: random.hostileText(),
     search: random.hostileText(),
-    tableSort: random.pick(["self", "total", "name"]),
+    tableSort: random.pick(TABLE_SORT_COLUMNS),
     tableReversed: flag(),
-    fleetSort: random.pick(["cost", "name"]),
+    fleetSort: random.pick(FLEET_SORT_COLUMNS),
     fleetReversed: flag(),
     fleetFilter: random.hostileText(),
-    profileIds: random.list(5, hexId),
-    spanIds: random.list(5, hexId),
-    traceIds: random.list(5, hexId),
+    profileIds: random.list(5, uuid),
+    spanIds: random.list(5, () => hexId(16)),
+    traceIds: random.list(5, () => hexId(32)),
   };
 }
 
@@ -119,9 +126,39 @@ test("unusable values give notices and defaults", () => {
   expect(state.page).toBe("fleet");
 });
 
+test("unusable times, orders and groupings are not in the view", () => {
+  const { state, notices } = decodeView("?v=1&f=banana&u=&o=foo&fo=-foo&fr=label:");
+  expect(state).toEqual(DEFAULT_VIEW);
+  expect(notices).toHaveLength(5);
+  expect(notices[0]).toContain("f has an unusable value: banana");
+});
+
+test("unusable ids are dropped, others stay", () => {
+  const uuid = "11111111-2222-4333-8444-55555555555a";
+  const { state, notices } = decodeView(`?v=1&id=zzz,${uuid}&sp=0123456789abcdef,12&tr=${uuid}`);
+  expect(state).toEqual({ ...DEFAULT_VIEW, profileIds: [uuid], spanIds: ["0123456789abcdef"] });
+  expect(notices).toHaveLength(3);
+});
+
 test("random addresses never throw", () => {
   const random = new SeededRandom(6);
-  const names = ["v", "p", "q", "x", "z", "n", "w", "r", "id", "fr", "o", "__proto__", "constructor"];
+  const names = [
+    "v",
+    "p",
+    "q",
+    "x",
+    "z",
+    "n",
+    "w",
+    "r",
+    "id",
+    "fr",
+    "o",
+    "f",
+    "u",
+    "__proto__",
+    "constructor",
+  ];
   for (let count = 0; count < 500; count++) {
     const search = `?${random.list(8, () => `${random.pick(names)}=${random.hostileText()}`).join("&")}`;
     const { state } = decodeView(search);

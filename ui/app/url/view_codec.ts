@@ -1,8 +1,11 @@
 // State of a view as parameters of its link, and back.
 import { decodePath, encodePath } from "./frame_path";
+import { parseFrom, parseUntil } from "./time";
 import {
   DEFAULT_VIEW,
+  FLEET_SORT_COLUMNS,
   type FrameGrouping,
+  TABLE_SORT_COLUMNS,
   type TransformAction,
   type TransformState,
   type ViewName,
@@ -69,7 +72,25 @@ function choiceParameter<Field extends keyof ViewState>(
   };
 }
 
-function sortParameter(name: string, field: FieldOf<string>, reversed: FieldOf<boolean>): Parameter {
+/** Returns the parameter of a time. It keeps the text, since relative times move with the current one. */
+function timeParameter(name: string, field: "from" | "until"): Parameter {
+  return {
+    ...textParameter(name, field),
+    read: ([value = ""], state) => {
+      const now = Date.now();
+      const time = field === "from" ? parseFrom(value, now, now) : parseUntil(value, now);
+      if (time !== undefined) state[field] = value;
+      return time !== undefined;
+    },
+  };
+}
+
+function sortParameter(
+  name: string,
+  field: FieldOf<string>,
+  reversed: FieldOf<boolean>,
+  columns: readonly string[],
+): Parameter {
   return {
     name,
     write: (state) => {
@@ -77,8 +98,10 @@ function sortParameter(name: string, field: FieldOf<string>, reversed: FieldOf<b
       return [(state[reversed] ? "-" : "") + state[field]];
     },
     read: ([value = ""], state) => {
+      const column = value.replace(/^-/, "");
+      if (!columns.includes(column)) return false;
       state[reversed] = value.startsWith("-");
-      state[field] = value.replace(/^-/, "");
+      state[field] = column;
       return true;
     },
   };
@@ -96,14 +119,20 @@ function pathParameter(name: string, field: "zoomPath" | "selectedPath"): Parame
   };
 }
 
-function listParameter(name: string, field: "profileIds" | "spanIds" | "traceIds"): Parameter {
+/** Forms of ids that the server reads. */
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+const SPAN_ID = /^[0-9a-f]{16}$/i;
+const TRACE_ID = /^[0-9a-f]{32}$/i;
+
+function idsParameter(name: string, field: "profileIds" | "spanIds" | "traceIds", form: RegExp): Parameter {
   return {
     name,
     write: (state) => (state[field].length === 0 ? [] : [state[field].join(",")]),
     read: ([value = ""], state) => {
       const items = value.split(",").filter((item) => item !== "");
-      state[field] = items.slice(0, MAX_LIST_ITEMS);
-      return items.length <= MAX_LIST_ITEMS && items.every((item) => /^[0-9a-fA-F-]+$/.test(item));
+      const ids = items.filter((item) => form.test(item)).slice(0, MAX_LIST_ITEMS);
+      state[field] = ids;
+      return ids.length === items.length;
     },
   };
 }
@@ -183,8 +212,8 @@ const PARAMETERS: readonly Parameter[] = [
   textParameter("t", "tenant"),
   textParameter("y", "profileType"),
   textParameter("q", "selector"),
-  textParameter("f", "from"),
-  textParameter("u", "until"),
+  timeParameter("f", "from"),
+  timeParameter("u", "until"),
   choiceParameter("tz", "timeZone", [
     ["local", "local"],
     ["utc", "utc"],
@@ -215,12 +244,12 @@ const PARAMETERS: readonly Parameter[] = [
   pathParameter("n", "selectedPath"),
   textParameter("fn", "sandwichFunction"),
   textParameter("s", "search"),
-  sortParameter("o", "tableSort", "tableReversed"),
-  sortParameter("fo", "fleetSort", "fleetReversed"),
+  sortParameter("o", "tableSort", "tableReversed", TABLE_SORT_COLUMNS),
+  sortParameter("fo", "fleetSort", "fleetReversed", FLEET_SORT_COLUMNS),
   textParameter("ff", "fleetFilter"),
-  listParameter("id", "profileIds"),
-  listParameter("sp", "spanIds"),
-  listParameter("tr", "traceIds"),
+  idsParameter("id", "profileIds", UUID),
+  idsParameter("sp", "spanIds", SPAN_ID),
+  idsParameter("tr", "traceIds", TRACE_ID),
 ];
 
 /** Returns the parameters of a link, `?v=1&…`. Parameters with their default value are left out. */

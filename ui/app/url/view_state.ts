@@ -26,6 +26,12 @@ export type FrameGrouping = "function" | "line" | "file" | "package" | "binary" 
 
 export type TimeZoneName = "local" | "utc";
 
+/** Columns by which a table of functions sorts. */
+export const TABLE_SORT_COLUMNS: readonly string[] = ["self", "total", "name", "file", "binary"];
+
+/** Columns by which the fleet sorts. */
+export const FLEET_SORT_COLUMNS: readonly string[] = ["cost", "name", "change", "types", "services", "seen"];
+
 export interface ViewState {
   readonly page: PageName;
   /** Tenant, as in the header X-Scope-OrgID. Empty for the default one. */
@@ -34,7 +40,7 @@ export interface ViewState {
   readonly profileType: string;
   /** Selector as in PromQL, `{service_name="shop"}`. */
   readonly selector: string;
-  /** Time as text: `now-1h`, `now`, or milliseconds since 1970. */
+  /** Time as text: `now-1h`, `now`, milliseconds since 1970, or any other form that is a time. */
   readonly from: string;
   readonly until: string;
   readonly timeZone: TimeZoneName;
