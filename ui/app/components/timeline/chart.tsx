@@ -10,7 +10,7 @@ import { navigate, view } from "../../url/store";
 import { storeTime } from "../../url/time";
 import { type ChartMode, chartModel, type ExemplarDot, exemplarDots, pointText } from "./chart_model";
 import { chartOptions, dotPosition } from "./chart_options";
-import type { TimelineData } from "./series_data";
+import { stepStart, type TimelineData } from "./series_data";
 
 /** Distance from a dot within which a click opens its profile, in pixels. */
 const DOT_REACH = 10;
@@ -39,7 +39,7 @@ function openProfile({ exemplar }: ExemplarDot) {
 
 /** Narrows the range to the steps between two points, both included. */
 function openRange(data: TimelineData, first: number, last: number) {
-  const from = (data.times[Math.min(first, last)] ?? 0) - data.stepMs;
+  const from = stepStart(data, Math.min(first, last));
   const until = data.times[Math.max(first, last)] ?? 0;
   navigate({ from: storeTime(from), until: storeTime(until) });
 }
@@ -157,7 +157,7 @@ function drawKeys(plot: uPlot, data: TimelineData, keys: KeySelection | undefine
   plot.setCursor({ left: left(keys.cursor), top: plot.over.clientHeight / 2 });
   const first = Math.min(keys.anchor ?? keys.cursor, keys.cursor);
   const last = Math.max(keys.anchor ?? keys.cursor, keys.cursor);
-  const start = plot.valToPos(((data.times[first] ?? 0) - data.stepMs) / 1000, "x");
+  const start = plot.valToPos(stepStart(data, first) / 1000, "x");
   const width = keys.anchor === undefined ? 0 : left(last) - start;
   plot.setSelect({ left: start, top: 0, width, height: plot.over.clientHeight }, false);
 }
@@ -208,7 +208,7 @@ function keyText(
   if (anchor !== undefined) {
     return `Range from ${time(Math.min(anchor, cursor))} to ${time(Math.max(anchor, cursor))}`;
   }
-  const values = data.series.map(({ name, values }) => `${name} ${pointText(values[cursor], data, mode)}`);
+  const values = data.series.map((series) => `${series.name} ${pointText(series, cursor, data, mode)}`);
   const hasDot = dots.some(({ exemplar }) => exemplar.place === cursor);
   return `${time(cursor)}: ${values.join(", ")}${hasDot ? ". Enter opens its profile" : ""}`;
 }

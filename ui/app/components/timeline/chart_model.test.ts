@@ -14,6 +14,7 @@ const named = (name: string, values: (bigint | undefined)[]): TimelineSeries => 
 });
 const data: TimelineData = {
   times: [15_000, 30_000],
+  start: 0,
   stepMs: 15_000,
   isAverage: false,
   series: [named("a", [15_000_000_000n, undefined]), named("b", [30_000_000_000n, 15_000_000_000n])],
@@ -48,10 +49,17 @@ test("averages_are_never_stacked", () => {
 });
 
 test("texts_are_exact", () => {
-  expect(pointText(45_000_000_000n, data, rate)).toBe("3 cores");
-  expect(pointText(undefined, data, rate)).toBe("–");
-  expect(pointText(45_000_000_000n, data, { ...rate, isRate: false })).toBe("45 s");
+  expect(pointText(named("a", [45_000_000_000n]), 0, data, rate)).toBe("3 cores");
+  expect(pointText(named("a", [undefined]), 0, data, rate)).toBe("–");
+  expect(pointText(named("a", [45_000_000_000n]), 0, data, { ...rate, isRate: false })).toBe("45 s");
   expect(summaryText(data.series[1] as TimelineSeries, data, rate)).toBe("1.50 cores");
+});
+
+test("longer_first_step_has_its_own_rate", () => {
+  const longer = { ...data, start: -15_000 };
+  expect(chartModel(longer, rate, none).heights[1]).toEqual([1, 1]);
+  expect(pointText(data.series[1] as TimelineSeries, 0, longer, rate)).toBe("1 cores");
+  expect(summaryText(data.series[1] as TimelineSeries, longer, rate)).toBe("1 cores");
 });
 
 test("ticks_have_units", () => {

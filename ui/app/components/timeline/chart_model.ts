@@ -5,6 +5,7 @@ import { formatValue } from "../../theme/format";
 import {
   seriesMax,
   seriesSum,
+  stepStart,
   type TimelineData,
   type TimelineExemplar,
   type TimelineSeries,
@@ -35,16 +36,21 @@ const NANOS_PER_UNIT: ReadonlyMap<string, number> = new Map(
 );
 const NANOS_PER_SECOND = 1e9;
 
-/** Returns the factor from a value to its height: seconds for times, and a rate if the mode says so. */
-export function heightFactor(data: TimelineData, mode: ChartMode): number {
+/** Returns the length of a step in milliseconds. */
+function stepLength(data: TimelineData, place: number): number {
+  return (data.times[place] ?? 0) - stepStart(data, place);
+}
+
+/** Returns the factor from a value of a step to its height: seconds for times, and a rate if the mode says so. */
+function heightFactor(data: TimelineData, mode: ChartMode, place: number): number {
   const nanos = NANOS_PER_UNIT.get(parseProfileType(mode.profileType).unit);
   const unitFactor = nanos === undefined ? 1 : nanos / NANOS_PER_SECOND;
-  return data.isAverage || !mode.isRate ? unitFactor : unitFactor / (data.stepMs / 1000);
+  return data.isAverage || !mode.isRate ? unitFactor : unitFactor / (stepLength(data, place) / 1000);
 }
 
 /** Returns the columns of the chart. Averages do not add up, so they are never stacked. */
 export function chartModel(data: TimelineData, mode: ChartMode, hidden: ReadonlySet<string>): ChartModel {
-  const factor = heightFactor(data, mode);
+  const factors = data.times.map((_, place) => heightFactor(data, mode, place));
   const visible = data.series.flatMap((series, index) => (hidden.has(series.name) ? [] : [index]));
   const isStacked = mode.isStacked && !data.isAverage;
   const valueAt = (index: number, place: number) => data.series[index]?.values[place];
@@ -52,6 +58,7 @@ export function chartModel(data: TimelineData, mode: ChartMode, hidden: Readonly
   const sums = data.times.map(() => 0n);
   const heightAt = (index: number, place: number) => {
     const value = valueAt(index, place);
+    const factor = factors[place] ?? 1;
     if (!isStacked) return value === undefined ? null : Number(value) * factor;
     sums[place] = (sums[place] ?? 0n) + (value ?? 0n);
     return isGap[place] === true ? null : Number(sums[place]) * factor;
@@ -68,12 +75,18 @@ export function isolatedPoints(heights: readonly (number | null | undefined)[]):
   );
 }
 
-/** Returns one value of a series as text. */
-export function pointText(value: bigint | undefined, data: TimelineData, mode: ChartMode): string {
+/** Returns the value of a series in one step as text. */
+export function pointText(
+  series: TimelineSeries,
+  place: number,
+  data: TimelineData,
+  mode: ChartMode,
+): string {
+  const value = series.values[place];
   if (value === undefined) return "–";
   const { unit } = parseProfileType(mode.profileType);
   if (data.isAverage || !mode.isRate) return formatValue(value, unit);
-  return formatRate(value, data.stepMs, mode.profileType);
+  return formatRate(value, stepLength(data, place), mode.profileType);
 }
 
 /** Returns the summary of a series: its rate or sum over the range, or the maximum of a gauge. */
@@ -82,7 +95,7 @@ export function summaryText(series: TimelineSeries, data: TimelineData, mode: Ch
   if (data.isAverage) return `max ${formatValue(seriesMax(series), unit)}`;
   const sum = seriesSum(series);
   if (!mode.isRate) return formatValue(sum, unit);
-  return formatRate(sum, data.stepMs * data.times.length, mode.profileType);
+  return formatRate(sum, (data.times.at(-1) ?? 0) - data.start, mode.profileType);
 }
 
 const AXIS_PREFIXES = ["", "k", "M", "G", "T", "P", "E"] as const;

@@ -36,7 +36,7 @@ export function seriesColor(index: number, isOther: boolean): string {
 export function chartOptions(params: ChartOptionParams): Omit<uPlot.Options, "width" | "height"> {
   const { data, mode, model, zone, style } = params;
   const token = (name: string) => style.getPropertyValue(name).trim();
-  const first = (data.times[0] ?? 0) - data.stepMs;
+  const first = data.start;
   const last = data.times.at(-1) ?? 0;
   const isStacked = mode.isStacked && !data.isAverage;
   const grid = { stroke: token("--color-border"), width: 1 };

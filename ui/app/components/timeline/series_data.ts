@@ -36,6 +36,9 @@ export interface TimelineSeries {
 export interface TimelineData {
   /** End of each step in milliseconds. */
   readonly times: readonly number[];
+  /** Start of the range. The first step covers the time from here to the first end. */
+  readonly start: number;
+  /** Length of the steps after the first one. */
   readonly stepMs: number;
   readonly isAverage: boolean;
   readonly series: readonly TimelineSeries[];
@@ -62,6 +65,11 @@ export function seriesRequest(query: TimelineQuery, isGrouped: boolean): SelectS
 export function timesOf({ start, end, step }: TimeRange): number[] {
   const count = Math.max(1, Math.ceil((end - start) / step));
   return Array.from({ length: count }, (_, place) => end - (count - 1 - place) * step);
+}
+
+/** Returns the start of a step. */
+export function stepStart({ times, start }: TimelineData, place: number): number {
+  return place === 0 ? start : (times[place - 1] ?? start);
 }
 
 /** Longest step in steps of the range, however seldom profiles are. */
@@ -95,6 +103,31 @@ export function alignSeries(series: Series | undefined, name: string, range: Tim
     for (const exemplar of point.exemplars ?? []) exemplars.push(exemplarAt(exemplar, place));
   }
   return { name, isOther: false, values, exemplars };
+}
+
+/**
+ * Returns sums of steps that are longer by a factor. They end at the end of the range, and the first one also has the
+ * steps that are left. So the sum over all steps is that of the range.
+ */
+export function mergeSteps(data: TimelineData, factor: number): TimelineData {
+  const count = Math.max(1, Math.floor(data.times.length / factor));
+  const left = data.times.length - count * factor;
+  const placeOf = (place: number) => Math.max(0, Math.floor((place - left) / factor));
+  const merge = (series: TimelineSeries): TimelineSeries => {
+    const values: (bigint | undefined)[] = Array.from({ length: count });
+    for (const [place, value] of series.values.entries()) {
+      const merged = placeOf(place);
+      if (value !== undefined) values[merged] = (values[merged] ?? 0n) + value;
+    }
+    const exemplars = series.exemplars.map((exemplar) => ({ ...exemplar, place: placeOf(exemplar.place) }));
+    return { ...series, values, exemplars };
+  };
+  return {
+    ...data,
+    times: data.times.filter((_, place) => place >= left && (place - left + 1) % factor === 0),
+    stepMs: data.stepMs * factor,
+    series: data.series.map(merge),
+  };
 }
 
 function exemplarAt(exemplar: Exemplar, place: number): TimelineExemplar {

@@ -122,7 +122,7 @@ function TimelineBar({ result, mode, hovered }: HoverProps) {
           <strong>
             {hovered === undefined
               ? summaryText(single, result, mode)
-              : pointText(single.values[hovered], result, mode)}
+              : pointText(single, hovered, result, mode)}
           </strong>
         )}
       </span>
@@ -138,9 +138,7 @@ interface LegendProps extends HoverProps {
 
 function TimelineLegend({ result, mode, hidden, hovered, toggle }: LegendProps) {
   const entryText = (series: TimelineSeries) =>
-    hovered === undefined
-      ? summaryText(series, result, mode)
-      : pointText(series.values[hovered], result, mode);
+    hovered === undefined ? summaryText(series, result, mode) : pointText(series, hovered, result, mode);
   return (
     <ul class="timeline-legend" aria-label={`Values of ${result.query.groupBy}`}>
       {result.series.map((series, index) => (
@@ -223,7 +221,7 @@ function TimelineTable({ result, mode }: PartProps) {
             <tr key={time}>
               <th scope="row">{formatTime(time, zone)}</th>
               {shown.series.map((series) => (
-                <td key={series.name}>{pointText(series.values[place], shown, mode)}</td>
+                <td key={series.name}>{pointText(series, place, shown, mode)}</td>
               ))}
             </tr>
           ))}

@@ -9,6 +9,7 @@ import type { ViewState } from "../../url/view_state";
 import {
   alignSeries,
   MAX_TIMELINE_GROUPS,
+  mergeSteps,
   otherSelector,
   otherSeries,
   seriesRequest,
@@ -22,7 +23,7 @@ import {
 export interface TimelineResult extends TimelineData {
   readonly warnings: readonly string[];
   readonly query: TimelineQuery;
-  /** All profiles together. */
+  /** All profiles together, in steps of the query. */
   readonly all: TimelineSeries;
 }
 
@@ -37,28 +38,14 @@ export function timelineQueryOf(state: ViewState): TenantQuery | undefined {
   return { profileType, selector, groupBy, tenant, range: timeRangeOf(state) };
 }
 
-/** Growth of the step by query, so that a refresh needs no second attempt. */
-const stepFactors = new Map<string, number>();
-const MAX_STEP_FACTORS = 1_000;
-
-/** Returns the query with the step that the density of its profiles needs, as far as it is known. */
-export function adaptedQuery(query: TenantQuery): TenantQuery {
-  const factor = stepFactors.get(densityKey(query)) ?? 1;
-  return { ...query, range: { ...query.range, step: query.range.step * factor } };
-}
-
-function densityKey({ tenant, profileType, selector, range }: TenantQuery): string {
-  return JSON.stringify([tenant, profileType, selector, range.step]);
-}
-
-/** Loads the series. If profiles are seldom, loads them with a longer step. */
+/** Loads the series. If profiles are seldom, their steps are longer: sums are merged, averages are loaded. */
 async function loadTimeline(query: TenantQuery, signal: AbortSignal): Promise<TimelineResult> {
-  const result = await loadSeries(adaptedQuery(query), signal);
-  if (stepFactors.has(densityKey(query))) return result;
+  const result = await loadSeries(query, signal);
   const factor = stepFactor(result.all.values);
-  if (stepFactors.size >= MAX_STEP_FACTORS) stepFactors.clear();
-  stepFactors.set(densityKey(query), factor);
-  return factor === 1 ? result : loadSeries(adaptedQuery(query), signal);
+  if (factor === 1) return result;
+  if (!result.isAverage) return { ...result, ...mergeSteps(result, factor) };
+  const range = { ...query.range, step: query.range.step * factor };
+  return loadSeries({ ...query, range }, signal);
 }
 
 async function loadSeries(query: TenantQuery, signal: AbortSignal): Promise<TimelineResult> {
@@ -95,6 +82,7 @@ async function loadSeries(query: TenantQuery, signal: AbortSignal): Promise<Time
   const series = isGrouped ? [...groups, ...(other === undefined ? [] : [other])] : [all];
   return {
     times: timesOf(query.range),
+    start: query.range.start,
     stepMs: query.range.step,
     isAverage,
     all,
