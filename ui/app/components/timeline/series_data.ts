@@ -141,17 +141,22 @@ function exemplarAt(exemplar: Exemplar, place: number): TimelineExemplar {
   };
 }
 
-/** Returns the exact difference between all profiles and the shown groups, or undefined if nothing is left. */
+/**
+ * Returns the difference between the sums of all profiles and of the shown groups, or undefined if nothing is left.
+ * Fewer groups than the maximum are all groups. A rest below zero comes from profiles that arrived between the calls,
+ * or from rounding, and counts as zero.
+ */
 export function otherSeries(
   all: TimelineSeries,
   groups: readonly TimelineSeries[],
 ): TimelineSeries | undefined {
+  if (groups.length < MAX_TIMELINE_GROUPS) return undefined;
   let isEmpty = true;
   const values = all.values.map((whole, place) => {
     if (whole === undefined) return undefined;
     const rest = groups.reduce((left, group) => left - (group.values[place] ?? 0n), whole);
-    if (rest !== 0n) isEmpty = false;
-    return rest;
+    if (rest > 0n) isEmpty = false;
+    return rest < 0n ? 0n : rest;
   });
   return isEmpty ? undefined : { name: "other", isOther: true, values, exemplars: [] };
 }
