@@ -2,8 +2,8 @@
 
 import { SPARKLINE_WIDTH, Sparkline } from "../components/sparkline";
 import type { TableColumn } from "../components/virtual_list";
-import { costChange, formatCost, isGauge, parseProfileType } from "../theme/cost";
-import { formatExact, formatPercent, formatTime } from "../theme/format";
+import { costChange, formatCost, formatPrecise, isGauge, parseProfileType, writeNumber } from "../theme/cost";
+import { formatPercent, formatTime } from "../theme/format";
 import { nameProfileType } from "../theme/profile_types";
 import { hrefOf, view } from "../url/store";
 import { exploreOfRow } from "./explore_link";
@@ -66,11 +66,11 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
         row.value === undefined ? (
           <span class="fleet-none">–</span>
         ) : (
-          <span title={`${formatExact(row.value, unit)}${isAverage ? " on average" : " in the range"}`}>
+          <span title={`${formatPrecise(row.value, unit)}${isAverage ? " on average" : " in the range"}`}>
             {cost(row.value)}
           </span>
         ),
-      text: (row) => (row.value === undefined ? "" : row.value.toString()),
+      text: (row) => (row.value === undefined ? "" : writeNumber(row.value)),
     },
     {
       key: "share",

@@ -1,7 +1,17 @@
 // Tests of costs in natural units.
 
 import { expect, test } from "vitest";
-import { costChange, formatCost, formatQuotient, formatRate, isGauge, rateUnit, toInteger } from "./cost";
+import {
+  costChange,
+  formatCost,
+  formatPrecise,
+  formatQuotient,
+  formatRate,
+  isGauge,
+  rateUnit,
+  toInteger,
+  writeNumber,
+} from "./cost";
 import { formatExact, formatValue } from "./format";
 
 const cpu = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
@@ -60,5 +70,15 @@ test("units named like built-in properties are plain units", () => {
     expect(formatRate(5_000n, 1_000, `a:b:${unit}:c:d`)).toBe(`5 k ${unit}/s`);
     expect(formatValue(5n, unit)).toBe(`5 ${unit}`);
     expect(formatExact(5n, unit)).toBe(`5 ${unit}`);
+  }
+});
+
+test("rounded_numbers_have_no_exact_digits", () => {
+  const exact = BigInt(Number.MAX_SAFE_INTEGER);
+  expect(formatPrecise(exact, "count").replace(/\D/g, "")).toBe(exact.toString());
+  expect(writeNumber(exact)).toBe(exact.toString());
+  for (const rounded of [exact + 1n, -exact - 1n]) {
+    expect(formatPrecise(rounded, "count")).toMatch(/^≈ -?9.01 P$/);
+    expect(writeNumber(rounded)).toMatch(/^-?9\.00719925474099e\+15$/);
   }
 });

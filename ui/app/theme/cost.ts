@@ -1,6 +1,6 @@
 // Costs in natural units: cores, bytes per second, averages of gauges. All digits are computed from integers.
 
-import { formatRatio, formatValue } from "./format";
+import { formatExact, formatRatio, formatValue } from "./format";
 
 /** Values of the profile types that state a level, such as memory in use. The plural counts as well. */
 const GAUGE_KINDS: ReadonlySet<string> = new Set([
@@ -49,6 +49,21 @@ export function isGauge(profileType: string): boolean {
 /** Returns an integer from a number of the API. Averages are rounded half away from zero. */
 export function toInteger(value: number): bigint {
   return BigInt(value < 0 ? -Math.round(-value) : Math.round(value));
+}
+
+/** Returns whether an integer from a number of the API may lack its last digits. */
+function isRounded(value: bigint): boolean {
+  return absolute(value) > BigInt(Number.MAX_SAFE_INTEGER);
+}
+
+/** Writes all digits of an integer from a number of the API. If they may be rounded, writes a rough value. */
+export function formatPrecise(value: bigint, unit: string): string {
+  return isRounded(value) ? `≈ ${formatValue(value, unit)}` : formatExact(value, unit);
+}
+
+/** Writes an integer from a number of the API for other programs, with the digits that are known. */
+export function writeNumber(value: bigint): string {
+  return isRounded(value) ? Number(value).toPrecision(15) : value.toString();
 }
 
 /** Returns a quotient with three significant digits, also below one. Rounds half away from zero. */
