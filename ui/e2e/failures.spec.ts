@@ -180,6 +180,26 @@ test("invalid selector underlines the character that the server names", async ({
   await flamePanel(page, "icicle").ready();
 });
 
+test("invalid chip underlines the character of the selector that the server names", async ({
+  openShop,
+  page,
+}) => {
+  await openShop({ w: "icicle" });
+  await page.getByRole("button", { name: "+ Label" }).click();
+  await page.getByRole("combobox", { name: "Label name" }).fill("pod");
+  await page.getByRole("combobox", { name: "Operator" }).selectOption("=~");
+  const value = page.getByRole("combobox", { name: "Label value" });
+  await value.fill("check(");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await expect(page.getByRole("search").getByRole("alert")).toContainText("character 32");
+  await expect(page.locator(".rejected-selector")).toHaveText('{service_name="checkout", pod=~"check("}');
+  await expect(page.locator(".rejected-selector .underlined-input-error")).toHaveText("\"");
+  await value.fill("checkout-a");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await expect(page.locator(".chip")).toHaveCount(2);
+  await expect(page.getByRole("search").getByRole("alert")).toBeHidden();
+});
+
 test("partial response shows the server's warnings", async ({ page, openShop }) => {
   await page.route("**/querier.v1.QuerierService/SelectSeries", async (route) => {
     const response = await route.fetch();

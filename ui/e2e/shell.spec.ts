@@ -158,6 +158,45 @@ test("chips are added, edited and removed, with the server's counts", async ({
   await expect(page.locator(".chip")).toContainText("checkout-[ab]");
 });
 
+test("quick changes of the selector add up, and a newer view replaces pending ones", async ({
+  openShop,
+  page,
+}) => {
+  const query = '{service_name="checkout",pod="checkout-a",absent=""}';
+  await openShop({ q: query, w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  const bar = page.getByRole("search", { name: "Selector" });
+  const chips = page.locator(".chip");
+  const releases: (() => void)[] = [];
+  await page.route("**/querier.v1.QuerierService/LabelNames", async (route) => {
+    await new Promise<void>((resolve) => releases.push(resolve));
+    // The page may have aborted the call.
+    await route.continue().catch(() => {});
+  });
+  const release = () => {
+    for (const resolve of releases.splice(0)) resolve();
+  };
+  await page.getByRole("button", { name: /^Remove pod/ }).click();
+  await expect(bar).toHaveAttribute("aria-busy", "true");
+  await page.getByRole("button", { name: /^Remove absent/ }).click();
+  await expect.poll(() => releases.length).toBe(2);
+  release();
+  await expect.poll(() => parameter(page, "q")).toBe('{service_name="checkout"}');
+  await expect(chips).toHaveCount(1);
+  await expect(bar).toHaveAttribute("aria-busy", "false");
+  const aborted = page.waitForEvent("requestfailed", (request) =>
+    (request.postData() ?? "").includes('"matchers":["{}"]'),
+  );
+  await page.getByRole("button", { name: /^Remove service_name/ }).click();
+  await expect(bar).toHaveAttribute("aria-busy", "true");
+  await page.goBack();
+  await aborted;
+  await expect(bar).toHaveAttribute("aria-busy", "false");
+  release();
+  await expect(chips).toHaveCount(3);
+  expect(parameter(page, "q")?.replaceAll(" ", "")).toBe(query);
+});
+
 test("command palette opens functions and pages of the server", async ({ openShop }) => {
   const page = await openShop({ w: "icicle" });
   await flamePanel(page, "icicle").ready();

@@ -1,6 +1,13 @@
 // Tests of selectors.
 import { expect, test } from "vitest";
-import { formatSelector, type LabelMatcher, MATCH_OPERATORS, parseSelector, withLabel } from "./selector";
+import {
+  formatSelector,
+  type LabelMatcher,
+  MATCH_OPERATORS,
+  parseSelector,
+  replaceMatcher,
+  withLabel,
+} from "./selector";
 import { SeededRandom } from "./testing/random";
 
 test("random matchers survive as text", () => {
@@ -45,4 +52,13 @@ test("condition on a label replaces earlier ones", () => {
   const matcher: LabelMatcher = { name: "service_name", operator: "=", value: 'a"b' };
   expect(withLabel('{service_name=~"x", pod="y"}', matcher)).toBe('{pod="y", service_name="a\\"b"}');
   expect(withLabel("{broken", matcher)).toBe('{service_name="a\\"b"}');
+});
+
+test("a condition is replaced wherever it is by now", () => {
+  const pod = { name: "pod", operator: "=", value: "a" } as const;
+  const zone = { name: "zone", operator: "=~", value: "eu.*" } as const;
+  expect(replaceMatcher('{zone=~"eu.*",pod="a"}', pod, undefined)).toBe('{zone=~"eu.*"}');
+  expect(replaceMatcher('{pod="a"}', pod, zone)).toBe('{zone=~"eu.*"}');
+  expect(replaceMatcher('{pod="a"}', undefined, zone)).toBe('{pod="a", zone=~"eu.*"}');
+  expect(replaceMatcher('{zone=~"eu.*"}', pod, undefined)).toBe('{zone=~"eu.*"}');
 });

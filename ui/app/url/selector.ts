@@ -133,3 +133,19 @@ export function withLabel(selector: string, matcher: LabelMatcher): string {
   const others = (parseSelector(selector) ?? []).filter(({ name }) => name !== matcher.name);
   return formatSelector([...others, matcher]);
 }
+
+/** Returns a selector with another condition in place of one, which is undefined for a new one or for none. */
+export function replaceMatcher(
+  selector: string,
+  old: LabelMatcher | undefined,
+  next: LabelMatcher | undefined,
+): string {
+  const matchers = [...(parseSelector(selector) ?? [])];
+  const place = matchers.findIndex(
+    (matcher) => old !== undefined && formatMatcher(matcher) === formatMatcher(old),
+  );
+  const added = next === undefined ? [] : [next];
+  if (place < 0) matchers.push(...added);
+  else matchers.splice(place, 1, ...added);
+  return formatSelector(matchers);
+}

@@ -1,6 +1,5 @@
 // Editor of one condition of a selector.
 import { useState } from "preact/hooks";
-import type { ApiError } from "../../api/errors";
 import { type LabelMatcher, MATCH_OPERATORS, type MatchOperator } from "../../url/selector";
 import { Combobox } from "./combobox";
 import { suggestLabelNames, suggestLabelValues } from "./label_suggestions";
@@ -10,7 +9,6 @@ interface MatcherEditorProps {
   readonly matcher: LabelMatcher | undefined;
   /** Other conditions of the selector, which narrow the suggestions. */
   readonly others: readonly LabelMatcher[];
-  readonly error: ApiError | undefined;
   readonly onApply: (matcher: LabelMatcher) => void;
   readonly onCancel: () => void;
 }
@@ -22,7 +20,7 @@ const OPERATOR_TITLES: Readonly<Record<MatchOperator, string>> = {
   "!~": "does not match the regular expression",
 };
 
-export function MatcherEditor({ matcher, others, error, onApply, onCancel }: MatcherEditorProps) {
+export function MatcherEditor({ matcher, others, onApply, onCancel }: MatcherEditorProps) {
   const [name, setName] = useState(matcher?.name ?? "");
   const [operator, setOperator] = useState<MatchOperator>(matcher?.operator ?? "=");
   const [value, setValue] = useState(matcher?.value ?? "");
@@ -83,11 +81,6 @@ export function MatcherEditor({ matcher, others, error, onApply, onCancel }: Mat
       <button type="button" class="button is-plain" aria-label="Cancel" onClick={onCancel}>
         ×
       </button>
-      {error !== undefined && (
-        <span class="selector-error" role="alert">
-          {error.message}
-        </span>
-      )}
     </span>
   );
 }

@@ -1,14 +1,14 @@
 // Selector of the view, as chips or as text.
-import { signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../../api/client";
 import { type ApiError, toApiError } from "../../api/errors";
 import { liveQuery } from "../../api/live_query";
 import { timeRangeOf } from "../../url/query_of";
-import { formatMatcher, formatSelector, type LabelMatcher, parseSelector } from "../../url/selector";
+import { formatMatcher, type LabelMatcher, parseSelector, replaceMatcher } from "../../url/selector";
 import { navigate, view } from "../../url/store";
 import { MatcherEditor } from "./matcher_editor";
-import { UnderlinedInput } from "./underlined_input";
+import { UnderlinedInput, UnderlinedText } from "./underlined_input";
 import "./selector_bar.css";
 
 const isTextMode = signal(false);
@@ -30,18 +30,57 @@ async function checkSelector(selector: string, signal?: AbortSignal): Promise<tr
   return true;
 }
 
-/** Opens a selector if the server accepts it. Returns its error otherwise. */
-async function applySelector(selector: string): Promise<ApiError | undefined> {
-  const text = selector.trim() === "" ? "{}" : selector;
+/** Selector that the server checks before the view has it. */
+interface PendingSelector {
+  readonly selector: string;
+  readonly controller: AbortController;
+}
+
+const pendingSelector = signal<PendingSelector | undefined>(undefined);
+
+/** Parts of the view whose change makes a pending selector obsolete. */
+const selectorPlace = computed(() => {
+  const { page, tenant, selector } = view.value;
+  return JSON.stringify([page, tenant, selector]);
+});
+
+effect(() => {
+  selectorPlace.value;
+  dropPending();
+});
+
+function dropPending(): void {
+  pendingSelector.peek()?.controller.abort();
+  pendingSelector.value = undefined;
+}
+
+interface SelectorRejection {
+  readonly selector: string;
+  readonly error: ApiError;
+}
+
+/** Result of a change: rejected by the server, opened, or replaced by a newer change or view. */
+type ChangeResult = SelectorRejection | "opened" | "replaced";
+
+/** Changes the selector if the server accepts it. A pending change is part of a newer one, and is aborted. */
+async function changeSelector(change: (current: string) => string): Promise<ChangeResult> {
+  const changed = change(pendingSelector.peek()?.selector ?? view.peek().selector);
+  const selector = changed.trim() === "" ? "{}" : changed;
+  dropPending();
+  const controller = new AbortController();
+  pendingSelector.value = { selector, controller };
+  let error: ApiError | undefined;
   try {
-    await checkSelector(text);
+    await checkSelector(selector, controller.signal);
   } catch (thrown) {
-    const error = toApiError(thrown);
-    // Other failures say nothing about the selector. The page shows them.
-    if (error.status === 400) return error;
+    error = toApiError(thrown);
   }
-  navigate({ selector: text, zoomPath: [], selectedPath: [] });
-  return undefined;
+  if (controller.signal.aborted) return "replaced";
+  dropPending();
+  // Other failures say nothing about the selector. The page shows them.
+  if (error?.status === 400) return { selector, error };
+  navigate({ selector, zoomPath: [], selectedPath: [] });
+  return "opened";
 }
 
 export function SelectorBar() {
@@ -51,7 +90,11 @@ export function SelectorBar() {
   const error = checked.kind === "failed" && checked.error?.status === 400 ? checked.error : undefined;
   const isText = isTextMode.value || matchers === undefined || error !== undefined;
   return (
-    <search class="selector-bar" aria-label="Selector">
+    <search
+      class={pendingSelector.value === undefined ? "selector-bar" : "selector-bar is-pending"}
+      aria-label="Selector"
+      aria-busy={pendingSelector.value !== undefined}
+    >
       {isText ? (
         <SelectorText key={selector} selector={selector} error={error} />
       ) : (
@@ -81,7 +124,10 @@ function SelectorText({ selector, error }: SelectorTextProps) {
   const [text, setText] = useState(selector);
   const [rejection, setRejection] = useState(error);
   useEffect(() => setRejection(error), [error]);
-  const apply = async () => setRejection(await applySelector(text));
+  const apply = async () => {
+    const result = await changeSelector(() => text);
+    if (result !== "replaced") setRejection(result === "opened" ? undefined : result.error);
+  };
   return (
     <UnderlinedInput
       label="Selector as text"
@@ -100,14 +146,15 @@ function SelectorText({ selector, error }: SelectorTextProps) {
 
 function SelectorChips({ matchers }: { readonly matchers: readonly LabelMatcher[] }) {
   const [editedIndex, setEditedIndex] = useState<number | undefined>(undefined);
-  const [rejection, setRejection] = useState<ApiError | undefined>(undefined);
+  const [rejection, setRejection] = useState<SelectorRejection | undefined>(undefined);
   const bar = useRef<HTMLDivElement>(null);
-  const replace = async (index: number, matcher: LabelMatcher | undefined) => {
-    const changed = matchers.flatMap((old, place) => (place === index ? (matcher ?? []) : old));
-    if (index === matchers.length && matcher !== undefined) changed.push(matcher);
-    const error = await applySelector(formatSelector(changed));
-    setRejection(error);
-    if (error === undefined) setEditedIndex(undefined);
+  const { selector } = view.value;
+  useEffect(() => setRejection(undefined), [selector]);
+  const replace = async (old: LabelMatcher | undefined, next: LabelMatcher | undefined) => {
+    const result = await changeSelector((current) => replaceMatcher(current, old, next));
+    if (result === "replaced") return;
+    setRejection(result === "opened" ? undefined : result);
+    if (result === "opened") setEditedIndex(undefined);
   };
   const cancel = () => {
     setRejection(undefined);
@@ -119,8 +166,7 @@ function SelectorChips({ matchers }: { readonly matchers: readonly LabelMatcher[
       key={index}
       matcher={matchers[index]}
       others={matchers.filter((_, place) => place !== index)}
-      error={rejection}
-      onApply={(matcher) => replace(index, matcher)}
+      onApply={(matcher) => replace(matchers[index], matcher)}
       onCancel={cancel}
     />
   );
@@ -134,7 +180,7 @@ function SelectorChips({ matchers }: { readonly matchers: readonly LabelMatcher[
             key={index}
             matcher={matcher}
             edit={() => setEditedIndex(index)}
-            remove={() => replace(index, undefined)}
+            remove={() => replace(matcher, undefined)}
           />
         ),
       )}
@@ -149,6 +195,21 @@ function SelectorChips({ matchers }: { readonly matchers: readonly LabelMatcher[
           + Label
         </button>
       )}
+      {rejection !== undefined && <RejectionText rejection={rejection} />}
+    </div>
+  );
+}
+
+/** Message of the server, and the rejected selector with the character that it names. */
+function RejectionText({ rejection: { selector, error } }: { readonly rejection: SelectorRejection }) {
+  return (
+    <div class="selector-error chips-error" role="alert">
+      {error.position !== undefined && (
+        <code class="rejected-selector">
+          <UnderlinedText text={selector} position={error.position} />
+        </code>
+      )}
+      {error.message}
     </div>
   );
 }

@@ -22,6 +22,23 @@ export function splitAtCharacter(
   return [chars.slice(0, index).join(""), chars[index] ?? " ", chars.slice(index + 1).join("")];
 }
 
+interface UnderlinedTextProps {
+  readonly text: string;
+  readonly position: number;
+}
+
+/** Text with an underlined character. */
+export function UnderlinedText({ text, position }: UnderlinedTextProps) {
+  const [before, at, after] = splitAtCharacter(text, position);
+  return (
+    <>
+      {before}
+      <span class="underlined-input-error">{at}</span>
+      {after}
+    </>
+  );
+}
+
 export function UnderlinedInput(props: UnderlinedInputProps) {
   const { label, value, placeholder, position, message, onInput, onEnter } = props;
   const id = useId();
@@ -37,14 +54,11 @@ export function UnderlinedInput(props: UnderlinedInputProps) {
     input.current.setSelectionRange(before.length, before.length + at.length);
     syncScroll();
   }, [position]);
-  const [before, at, after] = position === undefined ? [value, "", ""] : splitAtCharacter(value, position);
   return (
     <div class="underlined-input">
       <div class="underlined-input-box">
         <div class="underlined-input-mirror" ref={mirror} aria-hidden="true">
-          {before}
-          {at !== "" && <span class="underlined-input-error">{at}</span>}
-          {after}
+          {position === undefined ? value : <UnderlinedText text={value} position={position} />}
         </div>
         <input
           ref={input}
