@@ -139,7 +139,10 @@ async fn frames_are_asked_for_wherever_stacks_are() {
     let refused = querier.select_merge_stacktraces(&reader, stacks(filter(&[], &["a("], &[]), &[])).await;
     let refused = refused.expect_err("no expression");
     assert_eq!(refused.code, ErrorCode::Invalid);
-    assert!(refused.message.starts_with("regular expression \"a(\" of the frame filter"), "{refused}");
+    assert!(
+        refused.message.starts_with("regular expression \"a(\" at character 2 of the frame filter"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
 
 /// Maximum count of a repetition.
 const MAX_REPEAT_COUNT: u32 = 1000;
@@ -16,6 +17,10 @@ const MAX_REPEAT_COUNT: u32 = 1000;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// Maximum nesting depth of an expression.
 const MAX_NESTING_DEPTH: u32 = 50;
+/// Texts around an expression that must match a whole text.
+const FULL_MATCH: [&str; 2] = ["^(?s:", ")$"];
+/// Texts around an expression that may match any part of a text.
+const PARTIAL_MATCH: [&str; 2] = ["(?:", ")"];
 
 /// Expression that must match a whole text, with capture groups.
 #[derive(Clone, Debug)]
@@ -34,47 +39,42 @@ pub struct PatternError {
     pub why: String,
 }
 
-impl From<PatternError> for String {
-    fn from(error: PatternError) -> String {
-        error.why
-    }
+/// Returns the place of an error in the text of an error message, empty if it is not known.
+pub fn position_text(position: Option<usize>) -> String {
+    position.map(|position| format!(" at character {position}")).unwrap_or_default()
 }
 
 /// Compiles an expression that must match a whole text, or returns the error. A dot also matches a line end.
-pub fn compile_full_match(pattern: &str) -> Result<Regex, String> {
-    compile(&format!("^(?s:{})$", translate(pattern, None)?))
+pub fn compile_full_match(pattern: &str) -> Result<Regex, PatternError> {
+    compile(pattern, FULL_MATCH, None)
 }
 
 /// Compiles an expression that may match any part of a text, or returns the error.
-pub fn compile_partial_match(pattern: &str) -> Result<Regex, String> {
-    Ok(compile_partial_match_at(pattern)?)
-}
-
-/// Compiles like [`compile_partial_match`], with an error that has a position.
-pub fn compile_partial_match_at(pattern: &str) -> Result<Regex, PatternError> {
-    let unplaced = |why| PatternError { position: None, why };
-    compile(&format!("(?:{})", translate(pattern, None)?)).map_err(unplaced)
+pub fn compile_partial_match(pattern: &str) -> Result<Regex, PatternError> {
+    compile(pattern, PARTIAL_MATCH, None)
 }
 
 /// Compiles like [`compile_full_match`], and keeps the groups.
-pub(crate) fn compile_with_groups(pattern: &str) -> Result<CapturePattern, String> {
+pub(crate) fn compile_with_groups(pattern: &str) -> Result<CapturePattern, PatternError> {
     let mut names = Vec::new();
-    let translated = translate(pattern, Some(&mut names))?;
-    Ok(CapturePattern { regex: compile(&format!("^(?s:{translated})$"))?, names })
+    let regex = compile(pattern, FULL_MATCH, Some(&mut names))?;
+    Ok(CapturePattern { regex, names })
 }
 
-/// Compiles a translated pattern, with limits on size and nesting.
-fn compile(translated: &str) -> Result<Regex, String> {
-    let failed = |error: regex::Error| match error {
-        regex::Error::CompiledTooBig(limit) => {
-            format!("compiled pattern exceeds {limit} bytes; simplify the pattern")
-        }
-        // The message shows the pattern on several lines. Its last line describes the error.
-        other => {
-            other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-        }
+/// Translates and compiles a pattern between two texts, with limits on size and nesting.
+fn compile(
+    pattern: &str,
+    [before, after]: [&str; 2],
+    names: Option<&mut Vec<String>>,
+) -> Result<Regex, PatternError> {
+    let has_groups = names.is_some();
+    let expression = format!("{before}{}{after}", translate(pattern, names)?);
+    let failed = |error: regex::Error| {
+        let offset = find_error_offset(&expression).map(|offset| offset.saturating_sub(before.len()));
+        let position = offset.map(|offset| find_position(pattern, offset, has_groups));
+        PatternError { position, why: describe_error(&error) }
     };
-    RegexBuilder::new(translated)
+    RegexBuilder::new(&expression)
         .size_limit(MAX_COMPILED_BYTES)
         .dfa_size_limit(MAX_COMPILED_BYTES)
         .nest_limit(MAX_NESTING_DEPTH)
@@ -82,12 +82,44 @@ fn compile(translated: &str) -> Result<Regex, String> {
         .map_err(failed)
 }
 
+fn describe_error(error: &regex::Error) -> String {
+    match error {
+        regex::Error::CompiledTooBig(limit) => {
+            format!("compiled pattern exceeds {limit} bytes; simplify the pattern")
+        }
+        // The message shows the pattern on several lines. Its last line describes the error.
+        other => {
+            other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        }
+    }
+}
+
+/// Returns the byte of a translated pattern at which its syntax is wrong. Errors of the `regex` crate do not state it.
+fn find_error_offset(expression: &str) -> Option<usize> {
+    match ParserBuilder::new().nest_limit(MAX_NESTING_DEPTH).build().parse(expression) {
+        Err(regex_syntax::Error::Parse(error)) => Some(error.span().start.offset),
+        Err(regex_syntax::Error::Translate(error)) => Some(error.span().start.offset),
+        _ => None,
+    }
+}
+
+/// Returns the last character of the piece of a pattern whose translation has the byte at an offset, counted from 1.
+fn find_position(pattern: &str, offset: usize, has_groups: bool) -> usize {
+    let mut names = Vec::new();
+    let mut translation = PatternTranslator::new(pattern, has_groups.then_some(&mut names));
+    while translation.out.len() <= offset {
+        let Some(next) = translation.rest.next() else { break };
+        if translation.piece(next).is_err() {
+            break;
+        }
+    }
+    pattern.chars().count() - translation.rest.count()
+}
+
 /// Translates a pattern for the `regex` crate, or returns the error. Without `names`, groups do not capture.
 fn translate(pattern: &str, names: Option<&mut Vec<String>>) -> Result<String, PatternError> {
     let length = pattern.chars().count();
-    let rest = pattern.chars().peekable();
-    let mut translation =
-        PatternTranslator { rest, out: String::new(), open: 0, last: RepeatTarget::Nothing, names };
+    let mut translation = PatternTranslator::new(pattern, names);
     while let Some(next) = translation.rest.next() {
         if let Err(why) = translation.piece(next) {
             return Err(PatternError { position: Some(length - translation.rest.count()), why });
@@ -126,7 +158,12 @@ enum ClassMember {
     Several(String),
 }
 
-impl PatternTranslator<'_> {
+impl<'a> PatternTranslator<'a> {
+    fn new(pattern: &'a str, names: Option<&'a mut Vec<String>>) -> Self {
+        let rest = pattern.chars().peekable();
+        PatternTranslator { rest, out: String::new(), open: 0, last: RepeatTarget::Nothing, names }
+    }
+
     fn piece(&mut self, next: char) -> Result<(), String> {
         match next {
             '\\' => return self.escape(),
@@ -563,5 +600,21 @@ mod tests {
             let translated = translate(pattern, None);
             assert!(translated.is_err(), "{pattern} became {translated:?}");
         }
+    }
+
+    #[test]
+    fn error_of_compiler_has_position() {
+        let position = |pattern: &str| {
+            let partial = compile_partial_match(pattern).unwrap_err().position;
+            assert_eq!(compile_full_match(pattern).unwrap_err().position, partial, "{pattern}");
+            assert_eq!(compile_with_groups(pattern).unwrap_err().position, partial, "{pattern}");
+            partial
+        };
+        assert_eq!(position("a\\p{Nope}"), Some(9));
+        assert_eq!(position("(ä)[b\\p{Nope}]\\pN"), Some(14));
+        let deep = format!("{}{}", "(".repeat(60), ")".repeat(60));
+        let deep = compile_partial_match(&deep).unwrap_err().position;
+        assert!(deep.is_some_and(|position| position <= 60), "{deep:?}");
+        assert_eq!(position("(a{1000}){1000}"), None, "no character is wrong");
     }
 }

@@ -1,8 +1,9 @@
 //! Filters of frames: functions that a stack must or must not contain.
 
 use athanor_chassis::code::{ErrorCode, ErrorCodeExt};
+use athanor_profile::Dictionary;
 use athanor_profile::data_model::symbols::NO_ENTRY;
-use athanor_profile::{Dictionary, labeling::pattern};
+use athanor_profile::labeling::pattern::{self, PatternError, position_text};
 use regex::Regex;
 
 use crate::request::selector_parser::{MAX_REGEXES, MAX_SELECTOR_BYTES};
@@ -63,10 +64,12 @@ pub enum FrameFilterError {
         seen: usize,
     },
     /// A regular expression does not compile.
-    #[error("regular expression {pattern:?} of the frame filter: {why}")]
+    #[error("regular expression {pattern:?}{} of the frame filter: {why}", position_text(*.position))]
     Regex {
         /// Text of the regular expression.
         pattern: String,
+        /// Character at which the error was detected, counted from 1, if it is known.
+        position: Option<usize>,
         /// Error of the compiler.
         why: String,
     },
@@ -110,7 +113,11 @@ impl FrameFilter {
             return Err(FrameFilterError::TooManyRegexes { seen });
         }
         let compile = |pattern: &String| {
-            let refused = |why| FrameFilterError::Regex { pattern: pattern.clone(), why };
+            let refused = |PatternError { position, why }| FrameFilterError::Regex {
+                pattern: pattern.clone(),
+                position,
+                why,
+            };
             pattern::compile_partial_match(pattern).map_err(refused)
         };
         let compiled = |side: &FramePatterns| side.regexes.iter().map(compile).collect::<Result<Vec<_>, _>>();
@@ -220,7 +227,7 @@ mod tests {
         assert!(long.contains("have 65537 bytes, the limit is 65536"), "{long}");
         assert!(
             refused(names(&[], &["a("]), none())
-                .starts_with("regular expression \"a(\" of the frame filter: ")
+                .starts_with("regular expression \"a(\" at character 2 of the frame filter: ")
         );
     }
 }

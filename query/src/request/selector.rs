@@ -119,10 +119,10 @@ impl Matcher {
 
 /// Compiles a regular expression that must match the whole value.
 fn compile(pattern: &str, at: usize) -> Result<Regex, SelectorError> {
-    pattern::compile_full_match(pattern).map_err(|why| SelectorError::Regex {
+    pattern::compile_full_match(pattern).map_err(|error| SelectorError::Regex {
         at,
         pattern: pattern.into(),
-        why,
+        why: error.why,
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::labeling::pattern::position_text;
+
 /// Maximum number of transforms of a list.
 pub const MAX_TRANSFORMS: usize = 32;
 /// Maximum bytes of all patterns of a list.
@@ -75,7 +77,7 @@ pub enum TransformError {
         action: TransformAction,
     },
     /// A regular expression does not compile.
-    #[error("transform {number} ({action}): regular expression {pattern:?}{}: {why}", at_character(.position))]
+    #[error("transform {number} ({action}): regular expression {pattern:?}{}: {why}", position_text(*.position))]
     Regex {
         /// Number of the transform.
         number: usize,
@@ -94,10 +96,6 @@ pub enum TransformError {
         /// Value of the option.
         seen: String,
     },
-}
-
-fn at_character(position: &Option<usize>) -> String {
-    position.map(|position| format!(" at character {position}")).unwrap_or_default()
 }
 
 impl TransformAction {

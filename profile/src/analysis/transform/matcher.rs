@@ -72,7 +72,7 @@ fn compile(number: usize, transform: &StackTransform) -> Result<Option<Regex>, T
                 position,
                 why,
             };
-            pattern::compile_partial_match_at(text).map(Some).map_err(refused)
+            pattern::compile_partial_match(text).map(Some).map_err(refused)
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::template::RelabelTemplate;
 use super::{RelabelAction, RelabelRule};
-use crate::labeling::pattern::{CapturePattern, compile_with_groups};
+use crate::labeling::pattern::{CapturePattern, PatternError, compile_with_groups};
 
 /// Maximum number of rules of one kind per tenant.
 pub const MAX_RULES_PER_TENANT: usize = 500;
@@ -132,7 +132,8 @@ impl RelabelConfig {
 
     fn regex(&self) -> Result<CapturePattern, InvalidRuleField> {
         let regex = self.regex.as_deref().unwrap_or(DEFAULT_REGEX);
-        compile_with_groups(regex).map_err(|why| wrong("regex", regex, &format!("{why}; use RE2 syntax")))
+        let describe = |error: PatternError| wrong("regex", regex, &format!("{}; use RE2 syntax", error.why));
+        compile_with_groups(regex).map_err(describe)
     }
 
     fn replacement(&self) -> &str {

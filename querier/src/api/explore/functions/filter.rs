@@ -34,10 +34,10 @@ impl FunctionMatcher {
         }
         match pattern {
             Pattern::Substring(text) => Ok(FunctionMatcher::Substring(text)),
-            Pattern::Regex(text) => match pattern::compile_partial_match_at(&text) {
+            Pattern::Regex(text) => match pattern::compile_partial_match(&text) {
                 Ok(regex) => Ok(FunctionMatcher::Regex(regex)),
                 Err(PatternError { position, why }) => {
-                    let place = position.map(|at| format!(" at character {at}")).unwrap_or_default();
+                    let place = pattern::position_text(position);
                     Err(invalid_argument(format!("filter: regular expression {text:?}{place}: {why}")))
                 }
             },
