@@ -265,10 +265,14 @@ fn invalid_transform_is_rejected_with_value_and_position() {
         message,
         "transform 2 (hide): regular expression \"b(c\" at character 3: a group is not closed: ) is missing"
     );
-    assert!(refused(vec![Transform { action: None }]).starts_with("transform 1 of query has no action"));
+    assert!(refused(vec![Transform { action: None }]).starts_with("transform 1 has no action"));
     let without_pattern = Transform { action: Some(Action::Focus(FrameMatch { pattern: None })) };
     assert!(refused(vec![without_pattern]).starts_with("transform 1 (focus) has no pattern"));
     assert!(refused(vec![hide("a"); 33]).contains("has 33 transforms, the limit is 32"));
+    let right = query(1, 30).map(|query| Query { transforms: vec![hide("b(c")], ..query });
+    let request = ChangesRequest { left: query(1, 30), right, ..ChangesRequest::default() };
+    let status = ask(querier.changes(&both(), request)).unwrap_err();
+    assert!(status.message.starts_with("right: transform 1 (hide): "), "{}", status.message);
 }
 
 #[test]

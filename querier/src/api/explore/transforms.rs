@@ -10,19 +10,17 @@ use athanor_proto::athanor::v1::{FrameMatch, Transform, frame_match};
 use crate::execute::executor::QueryExecutor;
 use crate::validate::invalid_argument;
 
-/// Parses the transforms of a query. `name` is the field of the query in its request.
+/// Parses the transforms of a query.
 pub(super) async fn parse_transforms(
     executor: &QueryExecutor,
-    name: &str,
     transforms: Vec<Transform>,
 ) -> Result<StackTransforms, Status> {
     if transforms.len() > MAX_TRANSFORMS {
         return Err(refused_transforms(&TransformError::TooMany { seen: transforms.len() }));
     }
     let numbered = (1..).zip(transforms);
-    let transforms: Vec<StackTransform> = numbered
-        .map(|(number, transform)| parse_transform(name, number, transform))
-        .collect::<Result<_, _>>()?;
+    let transforms: Vec<StackTransform> =
+        numbered.map(|(number, transform)| parse_transform(number, transform)).collect::<Result<_, _>>()?;
     compile_transforms(executor, transforms).await
 }
 
@@ -44,10 +42,10 @@ pub(crate) fn refused_transforms(error: &TransformError) -> Status {
     Status::new(ErrorCode::Invalid, error.to_string())
 }
 
-fn parse_transform(name: &str, number: usize, transform: Transform) -> Result<StackTransform, Status> {
+fn parse_transform(number: usize, transform: Transform) -> Result<StackTransform, Status> {
     let Some(action) = transform.action else {
         return Err(invalid_argument(format!(
-            "transform {number} of {name} has no action; set focus, ignore, hide, show, show_from, collapse_recursion or collapse_below"
+            "transform {number} has no action; set focus, ignore, hide, show, show_from, collapse_recursion or collapse_below"
         )));
     };
     let (action, frames) = match action {

@@ -1,6 +1,6 @@
 //! Common parts of these requests and responses.
 
-use athanor_chassis::Status;
+use athanor_chassis::{ErrorCode, Status};
 use athanor_profile::Labels;
 use athanor_profile::analysis::value_divisor::ValueDivisor;
 use athanor_profile::call_tree::tree::{OTHER_NAME, Tree};
@@ -15,22 +15,36 @@ use crate::api::selection::parse_selection;
 use crate::execute::executor::QueryExecutor;
 use crate::validate::{self, invalid_argument};
 
+/// Field of the query in requests that have only that query.
+const ONLY_QUERY_NAME: &str = "query";
+
+/// Parses a query. `name` is its field in the request. If that has two queries, errors begin with the name.
 pub(super) async fn parse_query(
     executor: &QueryExecutor,
     query: Option<Query>,
     name: &str,
 ) -> Result<ExploreQuery, Status> {
     let query = query.ok_or_else(|| invalid_argument(format!("request has no {name}; set {name}")))?;
+    let is_named = name != ONLY_QUERY_NAME;
+    parse_fields(executor, query).await.map_err(|refused| match refused.code {
+        ErrorCode::Invalid if is_named => {
+            Status { message: format!("{name}: {}", refused.message), ..refused }
+        }
+        _ => refused,
+    })
+}
+
+async fn parse_fields(executor: &QueryExecutor, query: Query) -> Result<ExploreQuery, Status> {
     let Query { start, end, .. } = query;
     let mut selection = parse_selection(executor, &query.profile_type, &query.selector, start, end).await?;
     selection.requests = validate::parse_request_filter(&query.span_selector, &query.trace_id_selector)?;
     selection.profiles = validate::parse_profile_ids(&query.profile_id_selector)?;
     let mut stacks = parse_stacks(executor, query.stack_trace_selector).await?;
-    stacks.filter.transforms = parse_transforms(executor, name, query.transforms).await?;
+    stacks.filter.transforms = parse_transforms(executor, query.transforms).await?;
     if stacks.pgo.is_some() {
-        return Err(invalid_argument(format!(
-            "{name} has go_pgo, which formats profiles for a compiler; remove go_pgo"
-        )));
+        return Err(invalid_argument(
+            "query has go_pgo, which formats profiles for a compiler; remove go_pgo".to_owned(),
+        ));
     }
     let profile_type = validate::parse_profile_type(&query.profile_type)?;
     Ok(ExploreQuery { selection, stacks, profile_type })
