@@ -11,7 +11,8 @@ use crate::data_model::model::Dictionary;
 use crate::data_model::symbols::{Function, NO_ENTRY, StringTable, SymbolTable};
 use crate::encoding::hash::{PrehashedMap, SeededMap};
 
-/// Origins by frame name. A name that comes from several files, binaries or packages has the heaviest of each.
+/// Origins by frame name. A name that comes from several files, binaries or packages has the heaviest of each. A stack
+/// counts for each frame of the name in it, so recursion weighs more.
 pub struct FrameOrigins {
     names: StringTable,
     /// Texts of files, binaries and packages.
@@ -25,9 +26,10 @@ pub struct FrameOrigins {
 /// Origin of a frame. Unknown parts are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameOrigin<'o> {
-    /// Path of the source file.
+    /// Path of the source file. Empty in a tree of packages or binaries.
     pub file: &'o str,
-    /// Line at which the function begins, or the heaviest line if that is unknown. In a tree of lines, the line.
+    /// Line at which the function begins, or the heaviest line if that is unknown. In a tree of lines, the line. 0 in
+    /// a tree of files, packages or binaries.
     pub line: i64,
     /// Name of the binary.
     pub binary: &'o str,
@@ -78,8 +80,13 @@ impl FrameOrigins {
                 add_weight(&mut weights.binaries, (frame.name, binary), weight);
                 let Some(line) = lines.len().checked_sub(at + 1).map(|line| lines[line]) else { continue };
                 let function = functions[line.function as usize];
-                add_weight(&mut weights.files, (frame.name, function.file), weight);
                 add_weight(&mut weights.packages, (frame.name, function.package), weight);
+                if grouping.has_files() {
+                    add_weight(&mut weights.files, (frame.name, function.file), weight);
+                }
+                if !grouping.has_lines() {
+                    continue;
+                }
                 let line = if function.start_line == 0 { line.line } else { function.start_line };
                 add_weight(&mut weights.lines, (frame.name, function.file, line), weight);
             }
@@ -230,7 +237,12 @@ mod tests {
         assert_eq!(origins.get("nothing"), FrameOrigin::default());
         let lines = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Line);
         assert_eq!(lines.get("run /src/b/run.go:8").line, 8);
+        let files = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::File);
+        let file = FrameOrigin { file: "/src/b/run.go", line: 0, binary: "b", package: "b" };
+        assert_eq!(files.get("/src/b/run.go"), file);
+        let packages = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Package);
+        assert_eq!(packages.get("b"), FrameOrigin { file: "", ..file });
         let binaries = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Binary);
-        assert_eq!(binaries.get("a").binary, "a");
+        assert_eq!(binaries.get("b"), FrameOrigin { file: "", ..file });
     }
 }

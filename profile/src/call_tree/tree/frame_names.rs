@@ -28,7 +28,17 @@ pub enum FrameGrouping {
 impl FrameGrouping {
     /// Returns whether consecutive frames with one name are always one frame.
     fn joins_named_frames(self) -> bool {
-        matches!(self, FrameGrouping::File | FrameGrouping::Package | FrameGrouping::Binary)
+        !self.has_lines()
+    }
+
+    /// Returns whether a frame is a function or a line of one, so that it has a line.
+    pub(crate) fn has_lines(self) -> bool {
+        matches!(self, FrameGrouping::Function | FrameGrouping::Address | FrameGrouping::Line)
+    }
+
+    /// Returns whether a frame is a file or a part of one, so that it has a file.
+    pub(crate) fn has_files(self) -> bool {
+        self.has_lines() || self == FrameGrouping::File
     }
 }
 
