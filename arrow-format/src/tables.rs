@@ -4,7 +4,8 @@
 
 use arrow_schema::ArrowError;
 use athanor_proto::athanor::v1::{
-    ChangeRow, ChangesResponse, FunctionsResponse, LinesResponse, ProfilesResponse, Verdict, Weights,
+    ChangeRow, ChangesResponse, FunctionRow, FunctionsResponse, LinesResponse, ProfilesResponse, Verdict,
+    Weights,
 };
 use athanor_proto::querier::v1::{SelectSeriesResponse, SeriesResponse};
 use athanor_proto::types::v1::{LabelPair, LabelValuesResponse};
@@ -31,28 +32,41 @@ impl TableResponse for FunctionsResponse {
         let mut table = ResponseTable::default();
         table.metadata.unit.clone_from(&self.unit);
         table.metadata.resolution.clone_from(&self.resolution);
-        let averaged = ("averaged_profiles", self.averaged_profiles.to_string());
-        add_numbers(
-            &mut table,
-            &[("total", self.total.to_string()), ("count", self.count.to_string()), averaged],
-        );
+        let numbers = [
+            ("total", self.total.to_string()),
+            ("count", self.count.to_string()),
+            ("averaged_profiles", self.averaged_profiles.to_string()),
+            ("period", self.period.to_string()),
+            ("matched_self", self.matched_self.to_string()),
+            ("matched_total", self.matched_total.to_string()),
+        ];
+        add_numbers(&mut table, &numbers);
         let unit = &self.unit;
         if self.groups.is_empty() {
-            table.push_texts("name", self.rows.iter().map(|row| row.name.as_str()))?;
-            table.push_values("self", unit, self.rows.iter().map(|row| row.self_));
-            table.push_values("total", unit, self.rows.iter().map(|row| row.total));
+            push_functions(&mut table, unit, || self.rows.iter())?;
             return Ok(table);
         }
         let rows = || self.rows.iter().flat_map(|row| row.groups.iter().map(move |group| (row, group)));
-        table.push_texts("name", rows().map(|(row, _)| row.name.as_str()))?;
-        table.push_values("self", unit, rows().map(|(row, _)| row.self_));
-        table.push_values("total", unit, rows().map(|(row, _)| row.total));
+        push_functions(&mut table, unit, || rows().map(|(row, _)| row))?;
         let sets: Vec<&[LabelPair]> = self.groups.iter().map(|group| group.labels.as_slice()).collect();
         table.push_labels("group", &sets, rows().map(|(_, group)| group.group as i32).collect())?;
         table.push_values("group_self", unit, rows().map(|(_, group)| group.self_));
         table.push_values("group_total", unit, rows().map(|(_, group)| group.total));
         Ok(table)
     }
+}
+
+/// Appends the columns of functions.
+fn push_functions<'a, I: Iterator<Item = &'a FunctionRow>>(
+    table: &mut ResponseTable,
+    unit: &str,
+    rows: impl Fn() -> I,
+) -> Result<(), ArrowError> {
+    table.push_texts("name", rows().map(|row| row.name.as_str()))?;
+    table.push_values("self", unit, rows().map(|row| row.self_));
+    table.push_values("total", unit, rows().map(|row| row.total));
+    table.push_texts("file", rows().map(|row| row.file.as_str()))?;
+    table.push_texts("binary", rows().map(|row| row.binary.as_str()))
 }
 
 impl TableResponse for LinesResponse {

@@ -1,4 +1,4 @@
-//! Profiles written as files of tables read back as they were. Damaged files are errors.
+//! Profiles and responses written as files of tables read back as they were. Damaged files are errors.
 
 use std::sync::Arc;
 
@@ -9,12 +9,14 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Field, Schema};
 use athanor_arrow_format::{
     ArrowStreamError, SampleColumns, SampleProfile, SampleReader, SampleRow, SampleValue, SampleWriter,
-    StreamMetadata, TableFileFormat, TableFileWriter,
+    StreamMetadata, TableFileFormat, TableFileWriter, TableResponse,
 };
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::formats::folded;
 use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::{Labels, Profile, SpanContext};
+use athanor_proto::athanor::v1::{FunctionGroup, FunctionOfGroup, FunctionRow, FunctionsResponse};
+use athanor_proto::types::v1::LabelPair;
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -157,6 +159,44 @@ fn csv_has_a_line_for_each_row() {
          00000000000000000000000000000005,"
     );
     assert_eq!(lines.len(), 3);
+}
+
+#[test]
+fn functions_have_all_columns_and_numbers() {
+    let groups = vec![FunctionOfGroup { group: 0, self_: 2, total: 3 }];
+    let known = FunctionRow {
+        name: "work".into(),
+        self_: 5,
+        total: 7,
+        groups,
+        file: "work.rs".into(),
+        binary: "/bin/shop".into(),
+    };
+    let unknown = FunctionRow { name: "main".into(), total: 9, ..FunctionRow::default() };
+    let response = FunctionsResponse {
+        rows: vec![known, unknown],
+        period: 10,
+        matched_self: 11,
+        matched_total: 12,
+        ..FunctionsResponse::default()
+    };
+    let csv = |response: &FunctionsResponse| {
+        let stream = response.to_table().expect("a table").to_stream().expect("a stream");
+        let mut file = TableFileWriter::new(TableFileFormat::Csv, Vec::new());
+        let appended = file.append_stream(&*stream).expect("appended");
+        (String::from_utf8(file.finish().expect("a file")).expect("text"), appended.metadata.extra)
+    };
+    let (text, numbers) = csv(&response);
+    assert_eq!(text, "name,self,total,file,binary\nwork,5,7,work.rs,/bin/shop\nmain,0,9,,\n");
+    for (key, value) in [("period", "10"), ("matched_self", "11"), ("matched_total", "12")] {
+        assert!(numbers.contains(&(format!("athanor.{key}"), value.to_owned())), "{key}: {numbers:?}");
+    }
+    let labels = vec![LabelPair { name: "pod".into(), value: "a".into() }];
+    let groups = vec![FunctionGroup { labels, ..FunctionGroup::default() }];
+    let (text, _) = csv(&FunctionsResponse { groups, ..response });
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "name,self,total,file,binary,group,group_self,group_total");
+    assert_eq!(lines[1..], ["work,5,7,work.rs,/bin/shop,\"{\"\"pod\"\":\"\"a\"\"}\",2,3"]);
 }
 
 #[test]

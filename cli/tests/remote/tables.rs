@@ -137,7 +137,9 @@ fn functions_of_all_pages_are_written() {
     let server = Server::start(|request, _| {
         let page = request.read::<FunctionsRequest>().page.unwrap();
         let name = format!("function \"{}\"", page.offset);
-        let rows = vec![FunctionRow { name, self_: 1, total: 2, ..Default::default() }];
+        let file = "work.rs".to_owned();
+        let binary = if page.offset == 0 { "/bin/shop".to_owned() } else { String::new() };
+        let rows = vec![FunctionRow { name, self_: 1, total: 2, file, binary, ..Default::default() }];
         let response = FunctionsResponse { rows, count: 10_001, ..Default::default() };
         arrow(response.to_table().unwrap().to_stream().unwrap().to_vec())
     });
@@ -145,7 +147,10 @@ fn functions_of_all_pages_are_written() {
     let (code, _, err) = run(&["query", "functions", "--type", CPU, "--by", "pod", "-o", &out], &server.url);
     assert_eq!(code, 0, "{err}");
     let text = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(text, "name,self,total\n\"function \"\"0\"\"\",1,2\n\"function \"\"10000\"\"\",1,2\n");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "name,self,total,file,binary");
+    assert_eq!(lines[1], "\"function \"\"0\"\"\",1,2,work.rs,/bin/shop");
+    assert_eq!(lines[2], "\"function \"\"10000\"\"\",1,2,work.rs,");
     assert_eq!(server.seen()[0].read::<FunctionsRequest>().group_by, ["pod"]);
 }
 

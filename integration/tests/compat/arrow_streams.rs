@@ -277,6 +277,26 @@ fn unknown_accept_header_gets_json() {
     }
 }
 
+#[test]
+fn function_table_has_the_numbers_of_the_message() {
+    let server = server();
+    push_profiles(&server, 0);
+    let filter = json!({ "regex": "work|hash" });
+    let request = json!({ "query": query(), "filter": filter, "page": { "limit": 1 } });
+    let message = server.call_json("shop", &FUNCTIONS_PATH[1..], &request);
+    let stream = call_arrow(&server, "shop", FUNCTIONS_PATH, &request);
+    let schema = StreamReader::try_new(stream.as_slice(), None).unwrap().schema();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["name", "self", "total", "file", "binary"]);
+    let metadata = schema.metadata();
+    let numbers = [("total", "total"), ("count", "count"), ("matched_self", "matchedSelf")];
+    for (key, field) in numbers.into_iter().chain([("matched_total", "matchedTotal"), ("period", "period")]) {
+        let found: i64 = metadata[&format!("athanor.{key}")].parse().unwrap();
+        assert_eq!(found, number(&message[field]), "{key}");
+    }
+    assert!(number(&message["matchedTotal"]) > 0 && number(&message["count"]) == 2, "{message}");
+}
+
 /// Requests of all calls with table-shaped responses.
 fn table_requests() -> Vec<(&'static str, &'static str, Value)> {
     let query = query();
