@@ -158,12 +158,22 @@ proptest! {
         let request =
             GraphRequest { path: path.clone(), skip, max_nodes: nodes, ..form.request(1, 30) };
         let whole = ask(querier.graph(&both(), GraphRequest { max_nodes: 0, ..request.clone() })).unwrap();
-        let graph = ask(querier.graph(&both(), request)).unwrap();
+        let graph = ask(querier.graph(&both(), request.clone())).unwrap();
         prop_assert_eq!(graph.total, stacks.iter().map(|(_, value)| value).sum::<i64>());
         prop_assert_eq!((graph.full_nodes, graph.root_callees), (whole.full_nodes, whole.root_callees));
         let model = model(&below);
         let whole = decode(&whole);
         let found = decode(&graph);
+        prop_assert_eq!(found.len(), whole.len().min(nodes as usize + 1));
+        // The heaviest callees stay, and further ones follow in the order of `skip`.
+        let skip_shown = skip + graph.callees[0];
+        let rest = ask(querier.graph(&both(), GraphRequest { max_nodes: 0, skip: skip_shown, ..request })).unwrap();
+        let rest = decode(&rest);
+        let hidden: i64 = callees(&rest).map(|path| rest[path].total).sum();
+        prop_assert_eq!(found[""].truncated, hidden);
+        let mut shown: Vec<&String> = callees(&found).chain(callees(&rest)).collect();
+        shown.sort_unstable();
+        prop_assert_eq!(shown, callees(&whole).collect::<Vec<_>>());
         for (path, node) in &found {
             let expected = &whole[path];
             prop_assert_eq!((node.self_value, node.total), (expected.self_value, expected.total));
@@ -177,6 +187,27 @@ proptest! {
             prop_assert_eq!(found[""].total, total);
         }
     }
+}
+
+/// Returns the paths of the callees of the root.
+fn callees(nodes: &BTreeMap<String, Node>) -> impl Iterator<Item = &String> {
+    nodes.keys().filter(|path| path.matches('/').count() == 1)
+}
+
+#[test]
+fn graph_of_equally_heavy_nodes_is_bounded() {
+    let rows = (0..5).map(|function| (vec![(function, 1)], 10)).collect();
+    let uploads = [Upload { pod: 1, second: 5, rows, source: 0, tenant: false }];
+    let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
+    let graph = |max_nodes, skip| {
+        let request = GraphRequest { query: query(1, 30), max_nodes, skip, ..GraphRequest::default() };
+        decode(&ask(querier.graph(&both(), request)).unwrap())
+    };
+    let first = graph(2, 0);
+    assert_eq!(callees(&first).collect::<Vec<_>>(), ["/f0", "/f1"]);
+    assert_eq!((first[""].truncated, first[""].total), (30, 50));
+    assert_eq!(callees(&graph(2, 2)).collect::<Vec<_>>(), ["/f2", "/f3"]);
+    assert_eq!(callees(&graph(2, 4)).collect::<Vec<_>>(), ["/f4"]);
 }
 
 fn busy() -> Vec<Upload> {

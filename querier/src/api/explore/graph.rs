@@ -131,7 +131,9 @@ impl GraphStacks {
             _ => whole.subtree(node, shape.skip),
         };
         let full_nodes = branch.nodes().len() as u64;
-        shape.nodes.truncate(&mut branch);
+        // Columns of equally heavy nodes would exceed the limit by any number. The order of `Tree::subtree` breaks ties
+        // in the same way, so `skip` continues after the last callee that stays.
+        shape.nodes.truncate_exactly(&mut branch);
         Ok(DrawnGraph { columns: GraphColumns::from_tree(&branch), total, full_nodes, root_callees })
     }
 
