@@ -290,6 +290,10 @@ async fn exports_apply_transforms_in_the_order_of_parameters() {
     let refused = message(&[("focus", "a"), ("show", "b)")]).await;
     assert_eq!(refused, "transform 2 (show): regular expression \"b)\" at character 2: a ) closes no group");
     assert!(message(&[("collapse", "x")]).await.contains("collapse is \"x\""));
+    assert!(message(&[("showFrom", "work")]).await.ends_with("did you mean show_from?"));
+    assert!(message(&[("collapseRecursion", "")]).await.ends_with("did you mean collapse=recursion?"));
+    assert!(message(&[("maxNodes", "abc")]).await.contains("maxNodes is \"abc\""));
+    assert!(message(&[("maxNodes", "-1")]).await.contains("max nodes is -1"));
 }
 
 #[tokio::test]

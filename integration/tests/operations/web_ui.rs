@@ -193,6 +193,15 @@ fn flamegraph_is_an_alias_of_the_export() {
     let query = format!("{TYPE}%7Bservice_name%3D%22shop%22%7D");
     let export = server.get(&format!("/athanor/export?query={query}&from=now-1h&format=svg"), &[]);
     assert_eq!(graph(&export), alias.text());
+    let with_query = server.get(&format!("/flamegraph.svg?query={query}"), &[]);
+    assert_eq!(graph(&with_query), alias.text());
+    for (path, named) in [
+        ("/flamegraph.svg?service=shop".to_owned(), "request has no type"),
+        (format!("/flamegraph.svg?query={query}&showFrom=pay"), "did you mean show_from?"),
+    ] {
+        let refused = server.get(&path, &[]);
+        assert!(refused.status == 400 && refused.text().contains(named), "{path}: {}", refused.text());
+    }
     assert!(export.text().contains("width=\"100%\" viewBox=\"0 0 1200"), "{}", export.text());
 }
 

@@ -16,7 +16,8 @@ mod rewriter;
 mod tests;
 
 pub use definition::{
-    FramePattern, MAX_TRANSFORM_BYTES, MAX_TRANSFORMS, StackTransform, TransformAction, TransformError,
+    FramePattern, MAX_TRANSFORM_BYTES, MAX_TRANSFORMS, StackTransform, TRANSFORM_OPTIONS, TransformAction,
+    TransformError,
 };
 pub use matcher::StackTransforms;
 pub use rewriter::StackRewriter;

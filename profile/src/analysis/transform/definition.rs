@@ -137,6 +137,9 @@ impl FramePattern {
     }
 }
 
+/// Names of the options of commands and URLs.
+pub const TRANSFORM_OPTIONS: [&str; 6] = ["focus", "ignore", "hide", "show", "show_from", "collapse"];
+
 impl StackTransform {
     /// Parses an option of a command or a URL. Returns `None` if no transform has that name.
     pub fn parse_option(name: &str, text: &str) -> Option<Result<StackTransform, TransformError>> {

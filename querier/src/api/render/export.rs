@@ -1,7 +1,6 @@
 //! `GET /athanor/export`: query results as files for other tools.
 
 use athanor_chassis::Status;
-use athanor_profile::analysis::transform::StackTransform;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::store_interface::series::SERVICE_NAME_LABEL;
 use athanor_profile::{
@@ -12,11 +11,9 @@ use athanor_query::{
     MergedProfile, PartialResult, ProfileListQuery, ProfileQuery, ProfileSelection, QueryKind,
 };
 
-use super::{
-    DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_max_nodes, parse_side,
-};
+use super::{DOT_CONTENT_TYPE, RenderSide, RenderedResponse, UrlParameters, graph, parse_side};
 use crate::QueryContext;
-use crate::api::explore::{compile_transforms, refused_transforms};
+use crate::api::explore::compile_transforms;
 use crate::api::merge::{
     CallGraphStyle, WARNING_PREFIX, call_graph, full_tree, merged_header, merged_stacks,
 };
@@ -24,6 +21,9 @@ use crate::execute::executor::QueryExecutor;
 use crate::execute::fan_out::unexpected_result_type;
 use crate::execute::run_query::run_query;
 use crate::validate::{self, NANOS_PER_MILLI, NodeLimit, invalid_argument};
+use parameters::{check_names, parse_nodes, parse_transforms, select_ids};
+
+mod parameters;
 
 /// Memory of a stack frame in a file: an id in memory, and its encoded form.
 const FILE_FRAME_BYTES: usize = 16;
@@ -38,13 +38,6 @@ const SVG_BOX_BYTES: usize = 256;
 const SVG_NAME_COPIES: usize = 4;
 /// Number of nodes of an SVG file, unless the request states another. More boxes are too small to distinguish.
 const DEFAULT_SVG_NODES: i64 = 16 * 1024;
-
-/// Parameter with the id of a span. Like the next two, it may be repeated.
-const SPAN_ID_PARAMETER: &str = "spanId";
-/// Parameter with the id of a trace.
-const TRACE_ID_PARAMETER: &str = "traceId";
-/// Parameter with the id of a profile.
-const PROFILE_ID_PARAMETER: &str = "profileId";
 
 /// File format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +82,12 @@ pub(crate) async fn export(
     query: &str,
 ) -> Result<RenderedResponse, Status> {
     let parameters = UrlParameters::parse(query)?;
+    check_names(&parameters)?;
     let format = ExportFormat::parse(parameters.first("format").unwrap_or_default())?;
     let limits = executor.limits(reader);
     let most = i64::from(limits.max_flamegraph_nodes_max);
     let default_nodes = (format == ExportFormat::Svg).then_some(DEFAULT_SVG_NODES.min(most));
-    let asked = parse_max_nodes(&parameters).filter(|nodes| *nodes > 0).or(default_nodes);
+    let asked = parse_nodes(&parameters)?.or(default_nodes);
     let cut = asked.map(|nodes| validate::parse_max_nodes(Some(nodes), &limits)).transpose()?;
     let mut side = parse_side(executor, &parameters, ["query", "from", "until"]).await?;
     side.stacks.filter.transforms = compile_transforms(executor, parse_transforms(&parameters)?).await?;
@@ -109,20 +103,6 @@ pub(crate) async fn export(
         _ => export_stacks(executor, reader, side, format, cut).await?,
     };
     Ok(RenderedResponse { content_type: format.content_type(), body })
-}
-
-/// Parses the transforms, in the order of their parameters.
-fn parse_transforms(parameters: &UrlParameters) -> Result<Vec<StackTransform>, Status> {
-    let transforms = parameters.iter().filter_map(|(name, text)| StackTransform::parse_option(name, text));
-    transforms.map(|transform| transform.map_err(|error| refused_transforms(&error))).collect()
-}
-
-/// Restricts a selection to the spans, traces and profiles that the parameters name.
-fn select_ids(selection: &mut ProfileSelection, parameters: &UrlParameters) -> Result<(), Status> {
-    let ids = |name| parameters.all(name).map(str::to_owned).collect::<Vec<String>>();
-    selection.requests = validate::parse_request_filter(&ids(SPAN_ID_PARAMETER), &ids(TRACE_ID_PARAMETER))?;
-    selection.profiles = validate::parse_profile_ids(&ids(PROFILE_ID_PARAMETER))?;
-    Ok(())
 }
 
 async fn export_folded(

@@ -27,6 +27,10 @@ in a browser\n";
 
 /// Parameters of `/flamegraph.svg` that are not those of `/athanor/export`.
 const MAPPED_PARAMETERS: [&str; 6] = ["service", "type", "from", "until", "format", "query"];
+/// Error of a flame graph without a selection.
+const NO_TYPE_MESSAGE: &str = "request has no type; add type=process_cpu:cpu:nanoseconds:cpu:nanoseconds and service, or query=type{selector}";
+/// Error of a flame graph with two selections.
+const TWO_SELECTIONS_MESSAGE: &str = "request has query beside type or service; use one of both";
 /// Start of the range of `/flamegraph.svg`, unless the request states one.
 const DEFAULT_FLAMEGRAPH_START: &str = "now-1h";
 
@@ -116,8 +120,8 @@ pub fn export(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     read(hall, request, GetEndpoint::Export)
 }
 
-/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…`: a flame graph, as from `/athanor/export`. The default range
-/// is the last hour.
+/// `GET /flamegraph.svg?service=…&type=…&from=…&until=…`: a flame graph, as from `/athanor/export`. `query` replaces
+/// service and type. The default range is the last hour.
 pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture {
     read(hall, request, GetEndpoint::Flamegraph)
 }
@@ -127,10 +131,14 @@ pub fn flamegraph(hall: Arc<HttpState>, request: Request<Body>) -> HandlerFuture
 fn flamegraph_parameters(query: &str) -> Result<String, Status> {
     let given = parse_parameters(query)?;
     let value = |name: &str| given.iter().find(|pair| pair.0 == name).map(|pair| pair.1.as_str());
-    let profile_type = value("type").unwrap_or_default();
-    let selector = match value("service") {
-        Some(service) => format!("{profile_type}{{service_name={}}}", quote(service)),
-        None => format!("{profile_type}{{}}"),
+    let selector = match (value("query"), value("type").filter(|profile_type| !profile_type.is_empty())) {
+        (Some(query), None) if value("service").is_none() => query.to_owned(),
+        (Some(_), _) => return Err(Status::new(ErrorCode::Invalid, TWO_SELECTIONS_MESSAGE)),
+        (None, None) => return Err(Status::new(ErrorCode::Invalid, NO_TYPE_MESSAGE)),
+        (None, Some(profile_type)) => match value("service") {
+            Some(service) => format!("{profile_type}{{service_name={}}}", quote(service)),
+            None => format!("{profile_type}{{}}"),
+        },
     };
     let mut parameters = form_urlencoded::Serializer::new(String::new());
     parameters.append_pair("format", "svg").append_pair("query", &selector);
@@ -245,6 +253,23 @@ mod tests {
                 ("focus", "a"),
             ])
         );
+    }
+
+    #[test]
+    fn flamegraph_has_one_selection() {
+        let given = parse_parameters(&flamegraph_parameters("query=cpu:t%7Ba%3D%22b%22%7D&from=1h").unwrap());
+        assert_eq!(given.unwrap()[1], ("query".to_owned(), "cpu:t{a=\"b\"}".to_owned()));
+        for (query, named) in [
+            ("", "no type"),
+            ("service=shop&from=1h", "no type"),
+            ("type=&service=shop", "no type"),
+            ("query=cpu:t%7B%7D&service=shop", "query beside"),
+            ("query=cpu:t%7B%7D&type=cpu:t", "query beside"),
+        ] {
+            let refused = flamegraph_parameters(query).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::Invalid);
+            assert!(refused.message.contains(named), "{query}: {refused}");
+        }
     }
 
     #[test]
