@@ -112,7 +112,9 @@ fn averages_line(divisor: ValueDivisor) -> String {
 
 /// Checks that a function exists. The error names similar functions.
 fn known(tree: &Tree, function: &str) -> Result<(), Status> {
-    if !function.is_empty() && tree.names().iter().any(|name| **name == *function) {
+    // The empty name of the root may be that of a function too.
+    let mut nodes = tree.nodes().iter().skip(1);
+    if nodes.any(|node| !node.other && tree.name(node) == function) {
         return Ok(());
     }
     let wanted = function.to_lowercase();

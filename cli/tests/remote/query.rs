@@ -172,6 +172,19 @@ fn top_is_the_table_of_files() {
 }
 
 #[test]
+fn function_with_an_empty_name_is_shown() {
+    let server = Server::start(|_, _| {
+        let body = encoded(&[("main;;deep", 1_000_000_000)]);
+        Answer(200, vec![("content-type", "application/proto".into())], body)
+    });
+    let (code, out, err) = run(&["query", "top", "--type", CPU, "--sandwich", ""], &server.url);
+    assert!(code == 0 && out.contains("main") && out.contains("deep"), "{out}{err}");
+    let unnamed = Server::start(answer);
+    let (code, _, err) = run(&["query", "top", "--type", CPU, "--sandwich", ""], &unnamed.url);
+    assert!(code == 66 && err.contains("no function \"\" in the profile"), "{err}");
+}
+
+#[test]
 fn a_type_is_chosen_aloud_or_asked_for() {
     let server = server();
     let (code, _, err) = run(&["query", "top"], &server.url);
@@ -249,6 +262,11 @@ fn transforms_are_sent_in_the_order_of_the_command_line() {
     assert_eq!(pairs(&server.seen()[0].query), expected);
     let (code, _, err) = run(&["query", "flamegraph", "--type", CPU, "--ignore", "work"], &server.url);
     assert!(code == 66 && err.contains("that the transforms keep"), "{err}");
+    let requests = server.seen().len();
+    let long = format!("={}", "ö".repeat(12_000));
+    let (code, _, err) = run(&["query", "top", "--type", CPU, "--focus", &long], &server.url);
+    assert!(code != 0 && err.contains("bytes of a URL, the limit is 61440"), "{err}");
+    assert_eq!(server.seen().len(), requests);
 }
 
 #[test]

@@ -84,13 +84,9 @@ impl PageRange {
     }
 }
 
-/// Checks that the request names a function.
-fn require_function(function: String) -> Result<String, Status> {
-    if function.is_empty() {
-        Err(invalid_argument("request names no function; set function"))
-    } else {
-        Ok(function)
-    }
+/// Returns the function of a request. The empty name is one: profilers may send it, and Functions lists it.
+fn require_function(function: Option<String>) -> Result<String, Status> {
+    function.ok_or_else(|| invalid_argument("request names no function; set function"))
 }
 
 #[cfg(test)]

@@ -106,7 +106,8 @@ fn functions_of_gauge_are_averages_of_each_group_and_of_all() {
 fn trees_and_lines_of_gauge_are_averages() {
     let querier = querier();
     let query = || query_of(GAUGE, 1, 20);
-    let sandwich = SandwichRequest { query: query(), function: "serve".to_owned(), ..Default::default() };
+    let sandwich =
+        SandwichRequest { query: query(), function: Some("serve".to_owned()), ..Default::default() };
     let sandwich = ask(querier.sandwich(&reader(), sandwich)).expect("a sandwich");
     assert_eq!((sandwich.self_, sandwich.total, sandwich.averaged_profiles), (47, 47, 5));
     let callers = sandwich.callers.expect("callers");
@@ -114,7 +115,7 @@ fn trees_and_lines_of_gauge_are_averages() {
     let subtree = SubtreeRequest { query: query(), path: vec!["main".to_owned()], ..Default::default() };
     let subtree = ask(querier.subtree(&reader(), subtree)).expect("a subtree");
     assert_eq!((subtree.total, subtree.other, subtree.averaged_profiles), (48, 0, 5));
-    let lines = LinesRequest { query: query(), function: "wait".to_owned(), page: None };
+    let lines = LinesRequest { query: query(), function: Some("wait".to_owned()), page: None };
     let lines = ask(querier.lines(&reader(), lines)).expect("lines");
     assert_eq!((lines.self_, lines.rows[0].self_, lines.averaged_profiles), (1, 1, 5));
     assert_eq!([sandwich.resolution, subtree.resolution, lines.resolution], ["raw"; 3]);

@@ -116,7 +116,7 @@ proptest! {
         let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
         let function_name = name(function);
         let request =
-            SandwichRequest { query: query(from, to), function: function_name.clone(), depth, max_nodes: 0 };
+            SandwichRequest { query: query(from, to), function: Some(function_name.clone()), depth, max_nodes: 0 };
         let answer = ask(querier.sandwich(&both(), request)).unwrap();
         let rows = rows(&uploads, from, to);
         let depth = if depth == 0 { 99 } else { depth as usize };
@@ -137,7 +137,7 @@ proptest! {
         uploads in prop::collection::vec(upload(), 0..10), from in 1..20i64, to in 20..30i64, function in 0..4u8,
     ) {
         let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
-        let request = LinesRequest { query: query(from, to), function: name(function), page: None };
+        let request = LinesRequest { query: query(from, to), function: Some(name(function)), page: None };
         let answer = ask(querier.lines(&both(), request)).unwrap();
         let rows = rows(&uploads, from, to);
         let mut expected = weigh(&rows, |_, frame| frame);

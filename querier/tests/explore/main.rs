@@ -28,6 +28,8 @@ mod transforms;
 
 const TYPE: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
 const PERIOD: i64 = 10;
+/// Number of the function whose name is empty.
+const UNNAMED_FUNCTION: u8 = u8::MAX;
 
 /// A profile as the model knows it: frames are functions and their lines, root first.
 #[derive(Clone, Debug)]
@@ -55,7 +57,7 @@ fn property_config(cases: u32) -> ProptestConfig {
 }
 
 fn name(function: u8) -> String {
-    format!("f{function}")
+    if function == UNNAMED_FUNCTION { String::new() } else { format!("f{function}") }
 }
 
 impl Upload {

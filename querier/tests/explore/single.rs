@@ -4,7 +4,7 @@ use athanor_chassis::{ByteSize, ErrorCode, Status};
 use athanor_proto::athanor::v1::*;
 use athanor_querier::{QuerierConfig, QueryContext};
 
-use crate::{PERIOD, Upload, ask, both, querier_with, query};
+use crate::{PERIOD, UNNAMED_FUNCTION, Upload, ask, both, querier_with, query};
 
 fn busy() -> Vec<Upload> {
     let rows = (0..4u8).map(|at| (vec![(0, 1), (at, 2)], 1_000 + i64::from(at))).collect::<Vec<_>>();
@@ -35,13 +35,14 @@ fn an_answer_says_what_it_lacks() {
             .warnings,
         ask(querier.sandwich(
             &reader(),
-            SandwichRequest { query: query(), function: "f0".into(), ..Default::default() },
+            SandwichRequest { query: query(), function: Some("f0".into()), ..Default::default() },
         ))
         .unwrap()
         .warnings,
-        ask(querier.lines(&reader(), LinesRequest { query: query(), function: "f0".into(), page: None }))
-            .unwrap()
-            .warnings,
+        ask(querier
+            .lines(&reader(), LinesRequest { query: query(), function: Some("f0".into()), page: None }))
+        .unwrap()
+        .warnings,
         ask(querier.subtree(&reader(), SubtreeRequest { query: query(), ..Default::default() }))
             .unwrap()
             .warnings,
@@ -84,6 +85,20 @@ fn what_makes_no_sense_is_refused() {
         message(ask(querier.lines(&reader, nobody)).map(drop)),
         "request names no function; set function"
     );
+    let nobody = SandwichRequest { query: query(1, 2), ..SandwichRequest::default() };
+    assert!(message(ask(querier.sandwich(&reader, nobody)).map(drop)).contains("names no function"));
+    let unknown = FunctionsRequest { query: query(1, 2), order: 5, ..FunctionsRequest::default() };
+    assert_eq!(message(ask(querier.functions(&reader, unknown)).map(drop)), "order is 5, not known");
+    let unknown = ProfilesRequest { query: query(1, 2), order: -1, ..ProfilesRequest::default() };
+    assert_eq!(message(ask(querier.profiles(&reader, unknown)).map(drop)), "order is -1, not known");
+    let valid = || ChangesRequest { left: query(1, 2), right: query(1, 2), ..ChangesRequest::default() };
+    for (unknown, expected) in [
+        (ChangesRequest { level: 2, ..valid() }, "level is 2, not known"),
+        (ChangesRequest { order: 3, ..valid() }, "order is 3, not known"),
+        (ChangesRequest { measure: 7, ..valid() }, "measure is 7, not known"),
+    ] {
+        assert_eq!(message(ask(querier.changes(&reader, unknown)).map(drop)), expected);
+    }
     let nothing = FunctionsRequest::default();
     assert_eq!(
         message(ask(querier.functions(&reader, nothing)).map(drop)),
@@ -129,6 +144,31 @@ fn great_change_is_more_than_sampling_noise_and_small_one_is_not() {
     assert_eq!(ask(querier.changes(&both(), filtered)).unwrap().rows.len(), 1);
     let again = ChangesRequest { left: query(1, 10), right: query(1, 10), ..request };
     assert!(ask(querier.changes(&both(), again)).unwrap().rows.is_empty());
+}
+
+#[test]
+fn function_with_an_empty_name_opens() {
+    let rows = vec![(vec![(0, 1), (UNNAMED_FUNCTION, 2), (1, 3)], 40), (vec![(UNNAMED_FUNCTION, 4)], 60)];
+    let uploads = [Upload { pod: 1, second: 5, rows, source: 0, tenant: false }];
+    let querier = querier_with(QuerierConfig::default(), &uploads, &[]);
+    let function = || Some(String::new());
+    let request = FunctionsRequest { query: query(1, 30), ..FunctionsRequest::default() };
+    let functions = ask(querier.functions(&both(), request)).unwrap();
+    let row = functions.rows.iter().find(|row| row.name.is_empty()).unwrap();
+    assert_eq!((row.self_, row.total), (60, 100));
+    let request = SandwichRequest { query: query(1, 30), function: function(), ..Default::default() };
+    let sandwich = ask(querier.sandwich(&both(), request)).unwrap();
+    assert_eq!((sandwich.self_, sandwich.total), (60, 100));
+    let names = |tree: Option<Tree>| {
+        let Tree { names, nodes } = tree.unwrap();
+        nodes.iter().map(|node| names[node.name as usize].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(sandwich.callers), ["", "", "f0"]);
+    assert_eq!(names(sandwich.callees), ["", "", "f1"]);
+    let request = LinesRequest { query: query(1, 30), function: function(), page: None };
+    let lines = ask(querier.lines(&both(), request)).unwrap();
+    let rows: Vec<(i64, i64)> = lines.rows.iter().map(|row| (row.line, row.total)).collect();
+    assert_eq!((lines.self_, lines.total, rows), (60, 100, vec![(2, 40), (4, 60)]));
 }
 
 /// The test knows sampling noise only: pods and runs of one program differ by more.

@@ -169,7 +169,7 @@ proptest! {
         found.retain(|_, weights| *weights != (0, 0));
         prop_assert_eq!((found, table.total, table.matched_total), (weights.clone(), total, total));
 
-        let request = LinesRequest { query: query.clone(), function: name(function), page: all };
+        let request = LinesRequest { query: query.clone(), function: Some(name(function)), page: all };
         let lines = ask(querier.lines(&both(), request)).unwrap();
         let whole = weights.get(&name(function)).copied().unwrap_or_default();
         prop_assert_eq!((lines.self_, lines.total), whole);
@@ -180,7 +180,7 @@ proptest! {
         expected.retain(|frame, _| frame.0 == function);
         prop_assert_eq!(by_line, expected.into_iter().map(|(frame, weights)| (frame.1, weights)).collect());
 
-        let request = SandwichRequest { query: query.clone(), function: name(function), ..Default::default() };
+        let request = SandwichRequest { query: query.clone(), function: Some(name(function)), ..Default::default() };
         let sandwich = ask(querier.sandwich(&both(), request)).unwrap();
         let callees = rows.iter().filter_map(|(_, frames, value)| {
             let first = frames.iter().position(|frame| frame.0 == function)?;

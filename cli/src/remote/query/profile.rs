@@ -19,6 +19,10 @@ use crate::profile::diff::DiffSide;
 use crate::remote::connection;
 use crate::{profile::diff as changes, profile::profile_views};
 
+/// Maximum bytes of the parameters of an export. HTTP libraries reject URLs from 64 KiB on, and the rest is for the
+/// address.
+const MAX_EXPORT_QUERY_BYTES: usize = 60 << 10;
+
 /// Lists the functions with the highest cost.
 pub(super) async fn top(args: QueryTopArgs, output: &ConsoleOutput) -> Result<(), Status> {
     let SelectedProfile { profile, divisor } = selected(&args.select, &args.view.stacks.transforms).await?;
@@ -126,7 +130,15 @@ async fn fetch_transformed(
         let (name, text) = transform.to_option();
         query.append_pair(name, &text);
     }
-    client.file("athanor/export", &query.finish(), "application/octet-stream").await
+    let query = query.finish();
+    if query.len() > MAX_EXPORT_QUERY_BYTES {
+        let message = format!(
+            "selector and transforms take {} bytes of a URL, the limit is {MAX_EXPORT_QUERY_BYTES}; write shorter patterns",
+            query.len()
+        );
+        return Err(Status::new(ErrorCode::Invalid, message));
+    }
+    client.file("athanor/export", &query, "application/octet-stream").await
 }
 
 /// Returns a time in nanoseconds, with so many digits that it is not read in another unit.

@@ -242,11 +242,12 @@ pub async fn asked(asker: &Asker) -> Answers {
     let transformed = whole!(asker, functions, request);
     let transformed: BTreeMap<String, Weight> =
         transformed.rows.into_iter().map(|row| (row.name, [row.self_, row.total])).collect();
-    let request = LinesRequest { query: all.clone(), function: function.clone(), page: ALL };
+    let request = LinesRequest { query: all.clone(), function: Some(function.clone()), page: ALL };
     let lines = whole!(asker, lines, request);
     let of_lines: BTreeMap<i64, Weight> =
         lines.rows.iter().map(|row| (row.line, [row.self_, row.total])).collect();
-    let request = SandwichRequest { query: all.clone(), function, ..SandwichRequest::default() };
+    let request =
+        SandwichRequest { query: all.clone(), function: Some(function), ..SandwichRequest::default() };
     let sandwich = whole!(asker, sandwich, request);
     let around = [paths(sandwich.callers), paths(sandwich.callees)];
     let path = NODE.map(str::to_owned).to_vec();

@@ -207,7 +207,7 @@ impl Asker {
         let all = || query("{}");
         let group_by = vec!["pod".to_owned()];
         let functions = FunctionsRequest { query: all(), group_by, ..FunctionsRequest::default() };
-        let function = "serve".to_owned();
+        let function = Some("serve".to_owned());
         let sandwich =
             SandwichRequest { query: all(), function: function.clone(), ..SandwichRequest::default() };
         let lines = LinesRequest { query: all(), function, ..LinesRequest::default() };

@@ -6,7 +6,7 @@ use athanor_query::{
     PartialResult, ProfileListEntry, ProfileListQuery, ProfileOrder, ProfileQuery, QueryKind,
 };
 
-use super::wire::{parse_page, parse_query, resolution_text, visible_labels};
+use super::wire::{parse_enum, parse_page, parse_query, resolution_text, visible_labels};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
 use crate::execute::executor::QueryExecutor;
@@ -35,7 +35,7 @@ async fn list_profiles(
 ) -> Result<ProfilesResponse, Status> {
     let query = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
-    let order = match WireOrder::try_from(request.order).unwrap_or_default() {
+    let order = match parse_enum("order", request.order)? {
         WireOrder::Newest => ProfileOrder::Newest,
         WireOrder::Heaviest => ProfileOrder::Heaviest,
     };

@@ -55,6 +55,11 @@ pub(super) fn parse_page(page: Option<Page>) -> Result<PageRange, Status> {
     PageRange::from_page(offset, limit)
 }
 
+/// Converts the number of an enum. A client of a newer version may send one that this server does not know.
+pub(super) fn parse_enum<E: TryFrom<i32>>(name: &str, number: i32) -> Result<E, Status> {
+    E::try_from(number).map_err(|_| invalid_argument(format!("{name} is {number}, not known")))
+}
+
 pub(super) fn visible_labels(labels: &Labels, reader: &QueryContext) -> Vec<LabelPair> {
     let shown = labels.iter().filter(|(name, _)| reader.shows_label(name));
     shown.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()

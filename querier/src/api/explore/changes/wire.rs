@@ -15,7 +15,7 @@ use athanor_proto::athanor::v1::{
 use athanor_query::{MergedProfile, PartialResult, ProfileList, ProfileListQuery, ProfileQuery, QueryKind};
 
 use super::super::averages::value_divisor;
-use super::super::wire::{parse_page, parse_query, resolution_text};
+use super::super::wire::{parse_enum, parse_page, parse_query, resolution_text};
 use super::super::{ExploreQuery, PageRange};
 use super::value_per_sample;
 use crate::QueryContext;
@@ -53,6 +53,7 @@ async fn compute_changes(
     request: ChangesRequest,
 ) -> Result<ChangesResponse, Status> {
     let shown = shown(&request)?;
+    let level: ChangeLevel = parse_enum("level", request.level)?;
     let left = parse_query(executor, request.left, "left").await?;
     let right = parse_query(executor, request.right, "right").await?;
     let of_left = left.profile_type.clone();
@@ -62,7 +63,6 @@ async fn compute_changes(
             "sides have the types {of_left} and {of_right}; compare the same type"
         )));
     }
-    let level = ChangeLevel::try_from(request.level).unwrap_or_default();
     // The test for noise counts single profiles, so all values are those of single profiles too.
     let [left, right] = [left, right].map(ExploreQuery::with_single_profiles);
     let (profiles_of_left, profiles_of_right, left_divisor, right_divisor, left, right) = futures::try_join!(
@@ -163,11 +163,11 @@ impl WeightSource {
 }
 
 fn shown(request: &ChangesRequest) -> Result<ChangeListOptions, Status> {
-    let measure = match WireMeasure::try_from(request.measure).unwrap_or_default() {
+    let measure = match parse_enum("measure", request.measure)? {
         WireMeasure::Self_ => WeightKind::Flat,
         WireMeasure::Total => WeightKind::Cum,
     };
-    let rank = match ChangeOrder::try_from(request.order).unwrap_or_default() {
+    let rank = match parse_enum("order", request.order)? {
         ChangeOrder::Share => ChangeRanking::Share,
         ChangeOrder::Value => ChangeRanking::Value,
         ChangeOrder::SamplingNoise => ChangeRanking::Noise,

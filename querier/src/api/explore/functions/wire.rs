@@ -12,7 +12,7 @@ use athanor_proto::athanor::v1::{
 
 use super::super::averages::{group_divisors, value_divisor};
 use super::super::period::sampling_period;
-use super::super::wire::{parse_page, parse_query, resolution_text, visible_labels};
+use super::super::wire::{parse_enum, parse_page, parse_query, resolution_text, visible_labels};
 use super::filter::FunctionMatcher;
 use super::{
     FunctionEntry, FunctionSortOrder, FunctionWeights, load_functions, matched_weights, rank_functions,
@@ -44,7 +44,7 @@ async fn functions_of(
     let query = parse_query(executor, request.query, "query").await?;
     let page = parse_page(request.page)?;
     validate::check_labels(&request.group_by)?;
-    let order = sort_order(request.order);
+    let order = sort_order(parse_enum("order", request.order)?);
     let reverse = request.reverse;
     let filter = request.filter;
     let matcher = executor.parse_on_pool(|| FunctionMatcher::parse(filter)).await??;
@@ -105,9 +105,9 @@ async fn functions_of(
         .await?
 }
 
-/// Returns the order of rows. An unknown number is the default.
-fn sort_order(order: i32) -> FunctionSortOrder {
-    match FunctionOrder::try_from(order).unwrap_or_default() {
+/// Returns the order of rows.
+fn sort_order(order: FunctionOrder) -> FunctionSortOrder {
+    match order {
         FunctionOrder::Self_ => FunctionSortOrder::SelfValue,
         FunctionOrder::Total => FunctionSortOrder::Total,
         FunctionOrder::Name => FunctionSortOrder::Name,

@@ -6,7 +6,7 @@ use athanor_proto::athanor::v1::{GraphGroupBy, GraphRequest, GraphResponse};
 
 use super::super::averages::value_divisor;
 use super::super::period::sampling_period;
-use super::super::wire::{parse_query, resolution_text};
+use super::super::wire::{parse_enum, parse_query, resolution_text};
 use super::columns::encode_graph;
 use super::decode::check_text_bytes;
 use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, load_stacks};
@@ -85,13 +85,12 @@ fn parse_shape(
         (0, None) => DEFAULT_GRAPH_NODES.min(i64::from(limits.max_flamegraph_nodes_max)),
         (max_nodes, _) => max_nodes,
     };
-    let grouping = match GraphGroupBy::try_from(request.group_by) {
-        Ok(GraphGroupBy::Function) => FrameGrouping::Function,
-        Ok(GraphGroupBy::Line) => FrameGrouping::Line,
-        Ok(GraphGroupBy::File) => FrameGrouping::File,
-        Ok(GraphGroupBy::Package) => FrameGrouping::Package,
-        Ok(GraphGroupBy::Binary) => FrameGrouping::Binary,
-        Err(_) => return Err(invalid_argument(format!("group_by is {}, not known", request.group_by))),
+    let grouping = match parse_enum("group_by", request.group_by)? {
+        GraphGroupBy::Function => FrameGrouping::Function,
+        GraphGroupBy::Line => FrameGrouping::Line,
+        GraphGroupBy::File => FrameGrouping::File,
+        GraphGroupBy::Package => FrameGrouping::Package,
+        GraphGroupBy::Binary => FrameGrouping::Binary,
     };
     let label = request.group_by_label;
     if !label.is_empty() && grouping != FrameGrouping::Function {
