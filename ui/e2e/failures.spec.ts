@@ -193,7 +193,7 @@ test("invalid chip underlines the character of the selector that the server name
   await page.getByRole("button", { name: "Apply" }).click();
   await expect(page.getByRole("search").getByRole("alert")).toContainText("character 32");
   await expect(page.locator(".rejected-selector")).toHaveText('{service_name="checkout", pod=~"check("}');
-  await expect(page.locator(".rejected-selector .underlined-input-error")).toHaveText("\"");
+  await expect(page.locator(".rejected-selector .underlined-input-error")).toHaveText('"');
   await value.fill("checkout-a");
   await page.getByRole("button", { name: "Apply" }).click();
   await expect(page.locator(".chip")).toHaveCount(2);
@@ -238,6 +238,18 @@ test("limits of the server show as warnings, and as errors with value, limit and
   await expect(view.getByRole("alert")).toContainText(
     /time range is 1h\S+ long, the limit is 1h \(limits\.max_query_length\); narrow the time range/,
   );
+});
+
+test("one click goes to the newest data of the selector", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  const old = Date.now() - 5 * 86_400_000;
+  await pushFile(api, "main;old 5\n", { name: "archive.cpu", fromMs: old });
+  await pushFile(api, "main;fresh 5\n", { name: "fresh.cpu", fromMs: Date.now() - 600_000 });
+  await page.goto(linkTo(url, { p: "explore", y: CPU_TYPE, q: '{service_name="archive"}', w: "icicle" }));
+  await page.getByRole("button", { name: "Go to the newest data" }).first().click();
+  await expect(page.locator(".flame-summary")).toContainText(/[23] frames/);
+  const { searchParams } = new URL(page.url());
+  expect(Math.abs(Number(searchParams.get("u")) - old)).toBeLessThan(3_600_000);
 });
 
 test("data of another time is named, and one click goes to it", async ({ page, startOwnSite }) => {

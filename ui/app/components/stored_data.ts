@@ -5,6 +5,7 @@ import { liveQuery } from "../api/live_query";
 import type { GetProfileStatsResponse } from "../api/types";
 import { view } from "../url/store";
 import { formatSpan, storeTime } from "../url/time";
+import type { ViewState } from "../url/view_state";
 
 /** Times before this come from profiles without a valid time. They never stretch a suggested range. */
 const FIRST_PLAUSIBLE_MS = Date.UTC(2000, 0, 1);
@@ -61,4 +62,52 @@ export function wholeRange({ oldest, newest }: StoredTimes, now: number): Sugges
     return { from: storeTime(oldest), until: storeTime(newest + 1_000) };
   const hours = Math.ceil((now - oldest) / 3_600_000);
   return { from: `now-${formatSpan(hours * 3_600_000)}`, until: "now" };
+}
+
+/** Selection whose newest profile is wanted. */
+export interface StoredSelection {
+  readonly tenant: string;
+  readonly profileType: string;
+  readonly selector: string;
+  readonly oldest: number;
+  readonly newest: number;
+}
+
+/** Points of each search for the newest profile. The second one divides the last step of the first one. */
+const SEARCH_POINTS = 240;
+const MAX_SEARCHED_MS = 366 * 86_400_000;
+
+/** Returns the selection of a view over all stored times, or undefined if they are unknown. */
+export function storedSelection(
+  { tenant, profileType, selector }: ViewState,
+  { oldest, newest }: StoredTimes,
+): StoredSelection | undefined {
+  if (newest === undefined || profileType === "") return undefined;
+  const first = newest - MAX_SEARCHED_MS;
+  return { tenant, profileType, selector, oldest: Math.max(oldest ?? first, first), newest };
+}
+
+/** Returns the end of a short step with the newest profile of a selection, or undefined without one. */
+export async function findNewest(
+  selection: StoredSelection,
+  signal: AbortSignal,
+): Promise<number | undefined> {
+  let { oldest: start, newest: end } = selection;
+  for (const _search of ["whole span", "last step"]) {
+    const step = Math.max(1, Math.ceil((end - start) / SEARCH_POINTS / 1_000)) * 1_000;
+    const request = {
+      profileTypeID: selection.profileType,
+      labelSelector: selection.selector,
+      start: String(end - Math.ceil((end - start) / step) * step),
+      end: String(end),
+      step: step / 1_000,
+    };
+    const options = { signal, tenant: selection.tenant };
+    const { message } = await call("querier.v1.QuerierService/SelectSeries", request, options);
+    const last = message.series?.[0]?.points?.at(-1)?.timestamp;
+    if (last === undefined) return undefined;
+    end = Number(last);
+    start = end - step;
+  }
+  return end;
 }

@@ -1,13 +1,15 @@
 // Fleet page: a row for each service, or for each value of a label.
 
 import { computed } from "@preact/signals";
+import type { Query } from "../api/types";
 import { LabelInput } from "../components/label_input";
 import { QueryPanel } from "../components/query_panel";
 import { RequestPopover } from "../components/request_popover";
 import { VirtualTable } from "../components/virtual_list";
 import { formatCost, isGauge } from "../theme/cost";
-import { queryOf } from "../url/query_of";
+import { queryOf, timeRangeOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
+import type { ViewState } from "../url/view_state";
 import { exploreOfRow } from "./explore_link";
 import { fleetColumns } from "./fleet_columns";
 import { type FleetData, fleetLabel, fleetQuery, fleetRequests } from "./fleet_query";
@@ -21,11 +23,18 @@ const shownRows = computed<readonly FleetRow[]>(() => {
   return sortRows(filterRows(rows, fleetFilter), fleetSort, fleetReversed);
 });
 
+/** Returns the query that reads what the fleet reads: the range, and the period of the same length before. */
+function estimateQuery(state: ViewState): Query | undefined {
+  const query = queryOf(state);
+  const { start, end } = timeRangeOf(state);
+  return query === undefined ? undefined : { ...query, start: String(2 * start - end) };
+}
+
 export function FleetPage() {
   return (
     <main class="fleet-page">
       <h1 class="visually-hidden">Fleet</h1>
-      <QueryPanel query={fleetQuery} label="Fleet" estimate={queryOf(view.value)}>
+      <QueryPanel query={fleetQuery} label="Fleet" estimate={estimateQuery(view.value)}>
         {(data: FleetData) => (data.rows.length === 0 ? <OtherTime /> : <FleetTable data={data} />)}
       </QueryPanel>
     </main>

@@ -1,8 +1,19 @@
 // Start page: how to send profiles. Also the hint where data is, if the range has none.
 import { effect, signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { liveQuery } from "../api/live_query";
 import { serverUrl } from "../api/server_state";
 import { copyText } from "../components/clipboard";
-import { isStoreEmpty, newestRange, profileStats, storedTimes, wholeRange } from "../components/stored_data";
+import {
+  findNewest,
+  isStoreEmpty,
+  newestRange,
+  profileStats,
+  type StoredTimes,
+  storedSelection,
+  storedTimes,
+  wholeRange,
+} from "../components/stored_data";
 import { formatAge, formatTime } from "../theme/format";
 import { now, refresh } from "../url/clock";
 import { timeRangeOf } from "../url/query_of";
@@ -132,10 +143,31 @@ function CommandPanel({ command }: { readonly command: StartCommand }) {
   );
 }
 
-/** Says that the range has no profiles, and when there are some. */
-export function OtherTime() {
+/** Newest profile of the selection; idle while no page needs it. */
+const needsNewest = signal(false);
+const newestOfSelection = liveQuery(() => {
+  const stats = profileStats.state.value.value;
+  if (!needsNewest.value || stats === undefined) return undefined;
+  return storedSelection(view.value, storedTimes(stats));
+}, findNewest);
+
+/** Returns the stored times, the newest one that of the selection if it is known. */
+function useSelectedTimes(): StoredTimes | undefined {
+  useEffect(() => {
+    needsNewest.value = true;
+    return () => {
+      needsNewest.value = false;
+    };
+  }, []);
   const stats = profileStats.state.value.value;
   const times = stats === undefined ? undefined : storedTimes(stats);
+  const { kind, value } = newestOfSelection.state.value;
+  return times === undefined || kind !== "done" ? times : { ...times, newest: value ?? times.newest };
+}
+
+/** Says that the range has no profiles of the selection, and when there are some. */
+export function OtherTime() {
+  const times = useSelectedTimes();
   const currentTime = now.value;
   const newest = times === undefined ? undefined : newestRange(times, currentTime);
   const whole = times === undefined ? undefined : wholeRange(times, currentTime);
