@@ -1,7 +1,5 @@
 // Start page: how to send profiles. Also the hint where data is, if the range has none.
 import { effect, signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { liveQuery } from "../api/live_query";
 import { serverUrl } from "../api/server_state";
 import { copyText } from "../components/clipboard";
 import {
@@ -14,6 +12,7 @@ import {
   storedTimes,
   wholeRange,
 } from "../components/stored_data";
+import { useLiveQuery } from "../components/use_live_query";
 import { formatAge, formatTime } from "../theme/format";
 import { now, refresh } from "../url/clock";
 import { timeRangeOf } from "../url/query_of";
@@ -143,25 +142,12 @@ function CommandPanel({ command }: { readonly command: StartCommand }) {
   );
 }
 
-/** Newest profile of the selection; idle while no page needs it. */
-const needsNewest = signal(false);
-const newestOfSelection = liveQuery(() => {
-  const stats = profileStats.state.value.value;
-  if (!needsNewest.value || stats === undefined) return undefined;
-  return storedSelection(view.value, storedTimes(stats));
-}, findNewest);
-
-/** Returns the stored times, the newest one that of the selection if it is known. */
+/** Returns the stored times. The newest one is that of the selection as soon as it is known. */
 function useSelectedTimes(): StoredTimes | undefined {
-  useEffect(() => {
-    needsNewest.value = true;
-    return () => {
-      needsNewest.value = false;
-    };
-  }, []);
   const stats = profileStats.state.value.value;
   const times = stats === undefined ? undefined : storedTimes(stats);
-  const { kind, value } = newestOfSelection.state.value;
+  const selection = times === undefined ? undefined : storedSelection(view.value, times);
+  const { kind, value } = useLiveQuery(selection, findNewest).state.value;
   return times === undefined || kind !== "done" ? times : { ...times, newest: value ?? times.newest };
 }
 
