@@ -225,6 +225,7 @@ fn parse_line(line: &str) -> Option<KernelSymbolLine<'_>> {
     let kind = *fields.next()?.as_bytes().first()?;
     let name = fields.next()?;
     let module = fields.next().and_then(|module| module.strip_prefix('[')?.strip_suffix(']'));
+    let module = module.filter(|module| !module.is_empty());
     Some(KernelSymbolLine { address, kind, name, module })
 }
 

@@ -122,7 +122,8 @@ impl IngestQuery {
         else {
             return 0;
         };
-        let Some(resolved) = time.resolve(now) else { return 0 };
+        // Relative times may reach back before 1970, which no server reads.
+        let Some(resolved) = time.resolve(now).filter(|time| time.nanos() > 0) else { return 0 };
         if time.resolve(now.minus(RELATIVE_TIME_STEP)) != Some(resolved) {
             self.set(name, &resolved.nanos().to_string());
         }
@@ -212,6 +213,7 @@ mod tests {
         for (query, expected) in [
             ("name=a", "name=a&from=1800000000000000000"),
             ("from=x&name=a&from=3", "from=1800000000000000000&name=a&from=3"),
+            ("name=a&from=now-105y", "name=a&from=1800000000000000000"),
             ("name=a&until=7", "name=a&until=1800000000000000000&from=1800000000000000000"),
         ] {
             let mut query = IngestQuery::parse(query, NOW).unwrap();

@@ -54,6 +54,13 @@ fn address_is_named_by_function_before_it() {
 }
 
 #[test]
+fn function_of_a_module_without_a_name_is_the_kernels() {
+    let symbols = KernelSymbols::parse(b"ffffffffc0201000 t read\t[]\n").unwrap();
+    let expected = ("read".to_owned(), "[kernel]".to_owned());
+    assert_eq!(name_at(&symbols, 0xffff_ffff_c020_1000), Some(expected));
+}
+
+#[test]
 fn restricted_symbols_are_an_error_of_their_own() {
     let text: String = TEXT.lines().map(|line| format!("0000000000000000{}\n", &line[16..])).collect();
     let error = KernelSymbols::parse(text.as_bytes()).unwrap_err();
