@@ -21,6 +21,10 @@ use super::{Sampler, SamplerError, WindowStart};
 const WINDOWS_PER_SWEEP: u64 = 6;
 /// Age of the last request of a process that is still sampled.
 const MAX_REQUEST_AGE: Duration = Duration::from_secs(60);
+/// Closed files that are opened for the names of one window.
+const MAX_REOPENED_FILES: usize = 64;
+/// Processes by which a closed file is searched.
+const MAX_PROCESSES_PER_FILE: usize = 4;
 /// Folder with the symbols that were stripped from packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
@@ -42,6 +46,24 @@ fn resolve_mapping(files: &mut ObjectFiles, mapping: &Mapping, window: u64) -> O
     // Without the file, the offset in it is what is known.
     let id = files.intern_unread(&mapping.path, &build_id, window)?;
     Some((id, mapping.start.wrapping_sub(mapping.offset)))
+}
+
+/// Returns the numbers of a few processes whose stacks have frames of these files, by file.
+fn processes_by_file(files: &HashSet<FileId>, stacks: &[CountedStack]) -> HashMap<FileId, Vec<u32>> {
+    let mut processes: HashMap<FileId, Vec<u32>> = HashMap::new();
+    for stack in stacks {
+        for frame in stack.frames.iter() {
+            let FrameCode::File { file, .. } = frame.code() else { continue };
+            if !files.contains(&file) {
+                continue;
+            }
+            let numbers = processes.entry(file).or_default();
+            if numbers.len() < MAX_PROCESSES_PER_FILE && !numbers.contains(&stack.process) {
+                numbers.push(stack.process);
+            }
+        }
+    }
+    processes
 }
 
 /// Names of a window within a bound of bytes. Frames without a name keep their address.
@@ -97,13 +119,20 @@ impl Sampler {
         }
         let facts = stacks.processes.iter().map(|key| SampledProcess { facts: self.processes.facts(key) });
         let processes = facts.collect();
-        let names = if self.config.symbolize { self.find_names(&counted) } else { HashMap::new() };
+        // First, so that no file of this window is closed for another one of it.
+        let files = self.sampled_files(&counted, window);
+        let names = if self.config.symbolize {
+            let requests: Vec<_> = stacks.processes.iter().map(ProcessRequest::from_stack).collect();
+            self.find_names(&counted, &requests)
+        } else {
+            HashMap::new()
+        };
         SampleWindow {
             started_at: start.wall,
             duration,
             period_nanos,
             processes,
-            files: self.sampled_files(&counted, window),
+            files,
             stacks: counted,
             names,
         }
@@ -158,7 +187,12 @@ impl Sampler {
         (file_address <= FRAME_FILE_ADDRESS_MASK).then_some((file, file_address))
     }
 
-    fn find_names(&mut self, stacks: &[CountedStack]) -> HashMap<FrameCode, FrameName> {
+    /// Returns the names of the frames of stacks. `processes` are those of the stacks by number.
+    fn find_names(
+        &mut self,
+        stacks: &[CountedStack],
+        processes: &[ProcessRequest],
+    ) -> HashMap<FrameCode, FrameName> {
         if let Some(kallsyms) = &self.kernel_symbols {
             let folder = &self.config.proc_folder;
             let refreshed = self.symbolizer.refresh_kernel(folder, kallsyms, self.clock.monotonic());
@@ -176,13 +210,16 @@ impl Sampler {
         unmarked.sort_unstable();
         let codes = unmarked.into_iter().map(|frame| PackedFrame(frame).code());
         let mut names = WindowNames::new(self.max_window_name_bytes);
+        let mut unnamed = Vec::new();
         for code in codes {
-            let files = &mut self.files;
             let name = match code {
                 FrameCode::Kernel(address) => self.symbolizer.kernel_name(address),
                 FrameCode::File { file, address } => {
-                    let open = || files.symbol_source(file, Path::new(DEBUG_FOLDER));
-                    self.symbolizer.name_of(file, open, address)
+                    let name = self.name_in_file(file, address);
+                    if name.is_none() && !self.files.is_open(file) {
+                        unnamed.push((file, address));
+                    }
+                    name
                 }
                 FrameCode::Other(_) => None,
             };
@@ -190,9 +227,45 @@ impl Sampler {
                 names.insert(code, name);
             }
         }
+        self.find_names_in_closed_files(&unnamed, stacks, processes, &mut names);
         self.window_name_bytes = names.bytes;
         self.names_dropped += names.dropped;
         names.by_code
+    }
+
+    fn name_in_file(&mut self, file: FileId, address: u64) -> Option<FrameName> {
+        let files = &mut self.files;
+        self.symbolizer.name_of(file, || files.symbol_source(file, Path::new(DEBUG_FOLDER)), address)
+    }
+
+    /// Adds the names of addresses in closed files, which processes of the window map. Addresses of one file follow
+    /// each other.
+    fn find_names_in_closed_files(
+        &mut self,
+        addresses: &[(FileId, u64)],
+        stacks: &[CountedStack],
+        processes: &[ProcessRequest],
+        names: &mut WindowNames,
+    ) {
+        if addresses.is_empty() {
+            return;
+        }
+        let closed: HashSet<FileId> = addresses.iter().map(|(file, _)| *file).collect();
+        let users = processes_by_file(&closed, stacks);
+        let by_file = addresses.chunk_by(|first, second| first.0 == second.0);
+        for addresses in by_file.take(MAX_REOPENED_FILES) {
+            let Some(&(file, _)) = addresses.first() else { continue };
+            let numbers = users.get(&file).into_iter().flatten();
+            let mut requests = numbers.filter_map(|number| processes.get(*number as usize));
+            if !requests.any(|request| self.reopen_mapped_file(request, file)) {
+                continue;
+            }
+            for &(file, address) in addresses {
+                if let Some(name) = self.name_in_file(file, address) {
+                    names.insert(FrameCode::File { file, address }, name);
+                }
+            }
+        }
     }
 
     fn sampled_files(&mut self, stacks: &[CountedStack], window: u64) -> Vec<SampledFile> {

@@ -46,8 +46,8 @@ pub(super) struct ObjectFile {
     opened: Option<OpenedFile>,
     /// Window in which a process mapped it or a sample had it.
     used_in: u64,
-    /// Window in which a sample had it. 0 if none had.
-    sampled_in: u64,
+    /// Window in which a sample had it. None if none had.
+    sampled_in: Option<u64>,
 }
 
 /// Open file with what was read of it.
@@ -208,7 +208,7 @@ impl ObjectFiles {
             stamps: VecDeque::new(),
             opened: None,
             used_in: window,
-            sampled_in: 0,
+            sampled_in: None,
         };
         self.files.insert(id, file);
         Some(id)
@@ -236,7 +236,7 @@ impl ObjectFiles {
         }
         let opened = self.files.iter().filter(|(other, file)| **other != id && file.opened.is_some());
         // A process that maps many files does not close those that samples need.
-        let mut by_use: Vec<(u64, u64, FileId)> =
+        let mut by_use: Vec<(Option<u64>, u64, FileId)> =
             opened.map(|(other, file)| (file.sampled_in, file.used_in, *other)).collect();
         by_use.sort_unstable();
         // A quarter at a time, so that sorting is rare.
@@ -316,7 +316,7 @@ impl ObjectFiles {
             stamps: VecDeque::new(),
             opened: None,
             used_in: window,
-            sampled_in: 0,
+            sampled_in: None,
         };
         self.files.insert(id, file);
         Some(id)
@@ -326,7 +326,7 @@ impl ObjectFiles {
     pub(super) fn touch(&mut self, id: FileId, window: u64) {
         if let Some(file) = self.files.get_mut(&id) {
             file.used_in = window;
-            file.sampled_in = window;
+            file.sampled_in = Some(window);
         }
     }
 

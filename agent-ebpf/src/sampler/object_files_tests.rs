@@ -106,10 +106,13 @@ fn open_files_are_bounded_in_bytes() {
 #[test]
 fn files_without_samples_are_closed_first() {
     let mut files = ObjectFiles::new(MAX_BYTES);
-    let sampled = intern(&mut files, &image_without_table(100, 10_000).build(), 1);
-    files.touch(sampled, 1);
+    // In the first window, and the later ones have the same rank by their use.
+    let sampled = intern(&mut files, &image_without_table(100, 10_000).build(), 0);
+    files.touch(sampled, 0);
     for number in 0..40 {
-        intern(&mut files, &image_without_table(number, 10_000).build(), 2 + u64::from(number));
+        let file = image_without_table(number, 10_000).build();
+        let mapping = Mapping::new(CODE_ADDRESS..CODE_ADDRESS + 0x1000, 0x1000, b"/lib/a.so");
+        files.intern(source(&file, 1 + u64::from(number)), &mapping, 0).unwrap();
     }
     assert!(files.is_open(sampled));
 }

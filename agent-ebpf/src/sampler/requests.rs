@@ -97,7 +97,7 @@ impl Sampler {
             REQUEST_PAGE if self.files.is_open(FileId(record.page.file)) => {
                 self.pages.load(&mut self.kernel, &mut self.files, record.page)
             }
-            REQUEST_PAGE if self.reopen_file(&request, record) => {
+            REQUEST_PAGE if self.reopen_file(&request, FileId(record.page.file), record.address) => {
                 self.pages.load(&mut self.kernel, &mut self.files, record.page)
             }
             REQUEST_PAGE => {
@@ -112,14 +112,19 @@ impl Sampler {
         }
     }
 
-    /// Opens a file that was closed, by the mapping of the requested address. Returns whether it is the file of the
-    /// requested page.
-    fn reopen_file(&mut self, request: &ProcessRequest, record: &RequestRecord) -> bool {
-        let Some(mapping) = self.processes.resolve(request, record.address).cloned() else { return false };
+    /// Opens a file that was closed, by a mapping of a loaded process. Returns whether it is open now.
+    pub(super) fn reopen_mapped_file(&mut self, request: &ProcessRequest, file: FileId) -> bool {
+        let values = self.loaded.get(request).map(|loaded| loaded.values.as_slice()).unwrap_or_default();
+        let start = values.iter().find(|value| value.file == file.0).map(|value| value.start);
+        start.is_some_and(|start| self.reopen_file(request, file, start))
+    }
+
+    /// Opens a file that was closed, by the mapping of an address. Returns whether it is that file.
+    fn reopen_file(&mut self, request: &ProcessRequest, file: FileId, address: u64) -> bool {
+        let Some(mapping) = self.processes.resolve(request, address).cloned() else { return false };
         let Ok(folder) = self.processes.open_process(request) else { return false };
         let Ok(source) = self.processes.open_mapping(&folder, &mapping) else { return false };
-        let id = self.files.intern(source, &mapping, self.kernel.window());
-        id == Some(FileId(record.page.file))
+        self.files.intern(source, &mapping, self.kernel.window()) == Some(file)
     }
 
     fn load_or_postpone(&mut self, request: &ProcessRequest, now: Duration) {
