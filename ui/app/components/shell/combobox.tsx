@@ -1,5 +1,5 @@
 // Text field with suggestions from the server.
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { formatValue } from "../../theme/format";
 
 export interface Suggestion {
@@ -72,7 +72,7 @@ export function Combobox({
   const [isOpen, setOpen] = useState(false);
   const [active, setActive] = useState(-1);
   const list = useSuggestions(isOpen, value, suggest);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (autoFocus === true) input.current?.focus();
   }, [autoFocus]);
   const choose = (text: string) => {

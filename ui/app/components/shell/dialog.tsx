@@ -1,6 +1,6 @@
 // Modal dialog. Escape and a click beside it close it.
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 
 interface DialogProps {
   readonly title: string;
@@ -14,7 +14,8 @@ interface DialogProps {
 export function Dialog({ title, close, class: extraClass, isTitleHidden, children }: DialogProps) {
   const id = useId();
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  // Before the next event: keys typed right after the one that opens it are for the dialog.
+  useLayoutEffect(() => {
     const element = dialog.current;
     const focused = document.activeElement;
     if (element?.open === false) element.showModal();

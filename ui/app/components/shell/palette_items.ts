@@ -4,7 +4,7 @@ import { serverUrl } from "../../api/server_state";
 import { theme } from "../../theme/theme";
 import { exploreChange, fleetChange } from "../../url/query_details";
 import { queryOf, timeRangeOf } from "../../url/query_of";
-import { withLabel } from "../../url/selector";
+import { escapeRegex, formatSelector, type LabelMatcher, withLabel } from "../../url/selector";
 import { navigate, view } from "../../url/store";
 import type { ViewName } from "../../url/view_state";
 import { isHelpOpen } from "../help";
@@ -76,12 +76,25 @@ export function actionItems(): readonly PaletteItem[] {
   ];
 }
 
-/** Returns services whose name begins with a text. */
-export async function serviceItems(prefix: string, signal: AbortSignal): Promise<readonly PaletteItem[]> {
+/** Returns services whose name contains all words of a text. */
+export async function serviceItems(text: string, signal: AbortSignal): Promise<readonly PaletteItem[]> {
   const { start, end } = timeRangeOf(view.peek());
+  const matchers = wordsOf(text).map(
+    (word): LabelMatcher => ({
+      name: "service_name",
+      operator: "=~",
+      value: `(?i).*${escapeRegex(word)}.*`,
+    }),
+  );
   const { message } = await call(
     "querier.v1.QuerierService/LabelValues",
-    { name: "service_name", prefix, limit: String(MAX_SERVICES), start: String(start), end: String(end) },
+    {
+      name: "service_name",
+      matchers: matchers.length === 0 ? [] : [formatSelector(matchers)],
+      limit: String(MAX_SERVICES),
+      start: String(start),
+      end: String(end),
+    },
     { signal },
   );
   return (message.names ?? []).map((name) => ({
@@ -113,6 +126,13 @@ export async function functionItems(text: string, signal: AbortSignal): Promise<
 
 /** Returns the items whose title contains all words of a text. */
 export function filterItems(items: readonly PaletteItem[], text: string): readonly PaletteItem[] {
-  const words = text.toLowerCase().split(/\s+/);
+  const words = wordsOf(text);
   return items.filter(({ title }) => words.every((word) => title.toLowerCase().includes(word)));
+}
+
+function wordsOf(text: string): readonly string[] {
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== "");
 }
