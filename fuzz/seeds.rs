@@ -317,6 +317,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
         QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
         QueryKind::Samples(SamplesQuery { max_rows: 9, spans: true, ..SamplesQuery::default() }),
         QueryKind::LabelNameCounts { prefix: "a".to_owned() },
+        QueryKind::OriginTree(StackFilter::default()),
     ];
     for seed in 0..10 {
         let mut source = MemorySource::default();
@@ -330,7 +331,7 @@ fn answers(save: &impl Fn(&str, &str, &[u8]) -> std::io::Result<()>) -> std::io:
             save("partial-wire", &format!("answer-{kind}-{seed}"), &[&[kind * 2 + 1], &packed[..]].concat())?;
             ask.selection.selector = r#"{a="b", c=~"d.*"}"#.parse().unwrap_or_default();
             let Ok(packed) = ask.pack() else { continue };
-            save("partial-wire", &format!("question-{kind}"), &[&[26], &packed[..]].concat())?;
+            save("partial-wire", &format!("question-{kind}"), &[&[28], &packed[..]].concat())?;
         }
     }
     Ok(())

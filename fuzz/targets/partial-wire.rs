@@ -17,7 +17,7 @@ const CLAIM: u64 = 16 << 20;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&first, rest)) = bytes.split_first() else { return };
-    let what = match first / 2 % 14 {
+    let what = match first / 2 % 15 {
         0 => QueryKind::ProfileTypes,
         1 => QueryKind::LabelNames,
         2 => QueryKind::LabelValues(LabelValuesQuery { name: "a".to_owned(), ..LabelValuesQuery::default() }),
@@ -31,6 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         10 => QueryKind::Profiles(ProfileListQuery { keep: 9, ..ProfileListQuery::default() }),
         11 => QueryKind::Samples(SamplesQuery { max_rows: 9, spans: true, ..SamplesQuery::default() }),
         12 => QueryKind::LabelNameCounts { prefix: "a".to_owned() },
+        13 => QueryKind::OriginTree(StackFilter::default()),
         _ => return question(rest),
     };
     let ask = ProfileQuery { what, ..ProfileQuery::default() };

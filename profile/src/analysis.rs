@@ -6,7 +6,7 @@
 //! * `top_table`, `source_lines`: functions and source lines by weight.
 //! * `sandwich`: callers and callees of one function.
 //! * `diff`: difference of two trees, node by node.
-//! * `package_name`, `frame_origins`: package, file, line and binary of frames.
+//! * `package_name`, `frame_origins`, `origin_table`: package, file, line and binary of frames.
 //! * `value_divisor`: averages of gauges.
 //! * `compare`, `sampling_noise`: ranked changes, each tested against sampling noise.
 
@@ -14,6 +14,7 @@ pub mod compare;
 pub mod diff;
 pub mod frame_origins;
 pub mod merge;
+pub mod origin_table;
 pub mod package_name;
 pub mod prune;
 pub mod sampling_noise;

@@ -45,6 +45,7 @@ pub use request::selector_parser::{MAX_MATCHERS, MAX_REGEXES, MAX_SELECTOR_BYTES
 pub use request::stack_filter::{CallSite, GoPgoOptions, StackFilter};
 pub use resolution::{ResolutionStretch, ResultResolution};
 pub use result::heatmap::{HeatmapValue, HeatmapValueKey, HeatmapValues};
+pub use result::origin_tree::OriginTree;
 pub use result::partial::{
     LabelValueCounts, MergedProfile, PartialResult, PartialWithIds, ProfileExemplar, TimeSeriesPoint,
     TimeSeriesPoints,

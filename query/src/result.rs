@@ -4,6 +4,7 @@
 //! - `partial_merger`: merges results of many sources, on any threads.
 //! - `partial_origin`: origins of block results, for query diagnostics.
 //! - `merged_profile`: merged stacks, truncated once after all merges.
+//! - `origin_tree`: tree of functions with their files, lines, binaries and packages.
 //! - `memory_size`: approximate memory of the parts of results.
 //! - `profile_list`, `heatmap`, `query_cost`: single profiles, values over time, and cost estimates.
 //! - `profile_count`: numbers of profiles, for averages.
@@ -14,6 +15,7 @@
 pub(crate) mod heatmap;
 pub(crate) mod memory_size;
 pub(crate) mod merged_profile;
+pub(crate) mod origin_tree;
 pub(crate) mod partial;
 pub(crate) mod partial_merger;
 pub(crate) mod partial_origin;

@@ -79,6 +79,10 @@ pub fn run_matched(
             *pgo,
             source,
         )?)),
+        QueryKind::OriginTree(stacks) => {
+            let merged = stack_sums::origin_tree(picked, &ask.selection, stacks, source)?;
+            PartialResult::OriginTree(Box::new(merged))
+        }
         QueryKind::Points(points) => {
             PartialResult::Points(points::points(picked, &ask.selection, points, source)?)
         }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::analysis::origin_table::OriginTable;
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_profile::{Labels, ProfileSource};
 use athanor_query::{
-    GoPgoOptions, HeatmapQuery, LabelValuesQuery, PartialResult, ProfileQuery, QueryKind, ResultLimits,
-    StackFilter, TimeGrid, TimeSeriesQuery, run,
+    GoPgoOptions, HeatmapQuery, LabelValuesQuery, MergedProfile, OriginTree, PartialResult, ProfileQuery,
+    QueryKind, ResultLimits, StackFilter, TimeGrid, TimeSeriesQuery, run,
 };
 use proptest::prelude::*;
 
@@ -144,6 +146,23 @@ fn model_heat(uploads: &[Upload], case: &SelectionCase, steps: TimeGrid, spans: 
     found
 }
 
+/// Tree and origins of merged stacks.
+fn origin_tree_of(merged: &MergedProfile) -> OriginTree {
+    let MergedProfile { dictionary, totals, profiles } = merged;
+    OriginTree {
+        tree: Tree::from_totals(dictionary, totals),
+        origins: OriginTable::from_totals(dictionary, totals, FrameGrouping::Function),
+        profiles: *profiles,
+    }
+}
+
+/// Tree, number of profiles, and the origin of each name.
+fn shown(merged: OriginTree) -> String {
+    let origins = FrameOrigins::from_table(merged.origins);
+    let names = merged.tree.names().iter().map(|name| origins.get(name));
+    format!("{} {:?} {:?}", merged.profiles, merged.tree, names.collect::<Vec<_>>())
+}
+
 proptest! {
     #[test]
     fn trees_and_profiles(
@@ -164,6 +183,15 @@ proptest! {
             let expected = model_tree(&uploads, &case, keep);
             prop_assert_eq!(by_path(&Tree::from_totals(&merged.dictionary, &merged.totals)), expected);
         }
+        let PartialResult::Profile(merged) = answer(&uploads, &case, QueryKind::Profile(case.stacks(), None), &order)
+        else {
+            panic!("no profile");
+        };
+        let PartialResult::OriginTree(found) = answer(&uploads, &case, QueryKind::OriginTree(case.stacks()), &order)
+        else {
+            panic!("no tree with origins");
+        };
+        prop_assert_eq!(shown(*found), shown(origin_tree_of(&merged)));
     }
 
     #[test]

@@ -138,6 +138,7 @@ proptest! {
         let whats = [
             QueryKind::Tree(StackFilter::default()),
             QueryKind::Profile(StackFilter::default(), None),
+            QueryKind::OriginTree(StackFilter::default()),
             QueryKind::Trees(GroupedTreesQuery { group_by, ..GroupedTreesQuery::default() }),
         ];
         for what in whats {
@@ -147,6 +148,7 @@ proptest! {
             let total: i128 = match &found {
                 PartialResult::Tree(tree) => tree.total().into(),
                 PartialResult::Profile(merged) => merged.totals.iter().map(|total| i128::from(*total)).sum(),
+                PartialResult::OriginTree(merged) => merged.tree.total().into(),
                 PartialResult::Trees(trees) => trees.values().map(|tree| i128::from(tree.total())).sum(),
                 other => panic!("{other:?}"),
             };

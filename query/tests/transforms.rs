@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::analysis::transform::{FramePattern, StackTransform, StackTransforms, TransformAction};
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree};
 use athanor_profile::{Dictionary, Labels};
 use athanor_query::{
-    GoPgoOptions, GroupedTreesQuery, PartialResult, ProfileListQuery, ProfileQuery, QueryKind, SamplesQuery,
-    StackFilter, TimeGrid, TimeSeriesQuery, run,
+    GoPgoOptions, GroupedTreesQuery, MergedProfile, OriginTree, PartialResult, ProfileListQuery,
+    ProfileQuery, QueryKind, SamplesQuery, StackFilter, TimeGrid, TimeSeriesQuery, run,
 };
 use proptest::prelude::*;
 
@@ -132,6 +134,13 @@ fn stack_path(dictionary: &Dictionary, stack: u32) -> Vec<String> {
     names
 }
 
+/// Tree, number of profiles, and the origin of each name.
+fn shown(merged: OriginTree) -> String {
+    let origins = FrameOrigins::from_table(merged.origins);
+    let names = merged.tree.names().iter().map(|name| origins.get(name));
+    format!("{} {:?} {:?}", merged.profiles, merged.tree, names.collect::<Vec<_>>())
+}
+
 fn value(row: &Row) -> i64 {
     i64::from(row.values[1])
 }
@@ -176,9 +185,20 @@ proptest! {
         };
         let rows = counted_rows(&uploads, &case, &list);
         let expected = sums(rows.iter().map(|(_, _, row, path)| (last_frames(path), value(row))));
+        let with_origins = QueryKind::OriginTree(stacks.clone());
+        let PartialResult::OriginTree(found) = result_of(&uploads, &case, with_origins, &order) else {
+            panic!("no tree with origins")
+        };
         let PartialResult::Profile(merged) = result_of(&uploads, &case, QueryKind::Profile(stacks, pgo), &order) else {
             panic!("no profile")
         };
+        if pgo.is_none() {
+            let MergedProfile { dictionary, totals, profiles } = &*merged;
+            let origins = OriginTable::from_totals(dictionary, totals, FrameGrouping::Function);
+            let tree = Tree::from_totals(dictionary, totals);
+            let expected = OriginTree { tree, origins, profiles: *profiles };
+            prop_assert_eq!(shown(*found), shown(expected));
+        }
         let totals = (0..).zip(&merged.totals).map(|(stack, total)| (stack_path(&merged.dictionary, stack), *total));
         prop_assert_eq!(sums(totals), expected);
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use athanor_profile::ProfileSource;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_query::{
@@ -47,6 +48,7 @@ fn whats(case: &SelectionCase, points: TimeSeriesQuery, heat: HeatmapQuery) -> V
     vec![
         QueryKind::Tree(case.stacks()),
         QueryKind::Profile(case.stacks(), None),
+        QueryKind::OriginTree(case.stacks()),
         QueryKind::Profile(StackFilter::default(), Some(pgo)),
         QueryKind::Points(TimeSeriesQuery { stacks: case.stacks(), mean: true, ..points.clone() }),
         QueryKind::Points(TimeSeriesQuery { exemplars: true, ..points }),
@@ -66,6 +68,11 @@ fn shown(partial: PartialResult) -> String {
         PartialResult::Profile(merged) => {
             let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
             format!("{} {:?}", merged.profiles, PartialResult::Tree(tree))
+        }
+        PartialResult::OriginTree(merged) => {
+            let origins = FrameOrigins::from_table(merged.origins);
+            let names = merged.tree.names().iter().map(|name| origins.get(name));
+            format!("{} {:?} {:?}", merged.profiles, merged.tree, names.collect::<Vec<_>>())
         }
         PartialResult::Values(counts) => format!("{:?}", counts.counts()),
         PartialResult::Profiles(list) => format!("{} {:?} {:?}", list.profiles, list.periods, list.entries()),

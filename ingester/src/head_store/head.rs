@@ -12,7 +12,8 @@ use std::time::Duration;
 use athanor_block::{MemoryProfiles, MemoryRow, MemoryRowVisitor};
 use athanor_chassis::compute::yield_slice;
 use athanor_chassis::{ComputePool, TenantId};
-use athanor_profile::call_tree::tree::{Tree, TreeShape};
+use athanor_profile::analysis::origin_table::{OriginShape, OriginTable};
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree, TreeShape};
 use athanor_profile::encoding::codec::{CodecError, CodecReader};
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::store_interface::series::{ProfileRow, ProfileSeries};
@@ -80,6 +81,8 @@ pub struct TenantRows {
     pieces: Vec<Vec<u8>>,
     /// Shape of a tree of all stacks, for the dictionary as of its last use.
     shape: Mutex<Option<Arc<TreeShape>>>,
+    /// Origins of all frames, for the dictionary as of its last use.
+    origins: Mutex<Option<Arc<OriginShape>>>,
     /// Cached sums of queries. Shared, so that queries add up without the lock of the rows.
     sums: Arc<SumCache>,
     /// Bound of sums over the first profiles, as of the last query.
@@ -360,6 +363,18 @@ impl TenantRows {
             None => Arc::clone(kept.insert(Arc::new(TreeShape::from_dictionary(&self.dictionary)))),
         }
     }
+    /// Returns the origins of all frames without weights, rebuilt only if there are new locations.
+    fn origin_shape(&self) -> Arc<OriginShape> {
+        let mut last = self.origins.lock();
+        let locations = self.dictionary.symbols.locations().len();
+        match last.as_ref().filter(|shape| shape.locations() == locations) {
+            Some(shape) => Arc::clone(shape),
+            None => {
+                let shape = OriginShape::from_dictionary(&self.dictionary, FrameGrouping::Function);
+                Arc::clone(last.insert(Arc::new(shape)))
+            }
+        }
+    }
     fn packed(&self, profile: u32) -> &[u8] {
         let RowRange { piece, offset, length } = self.places[profile as usize];
         &self.pieces[piece as usize][offset as usize..][..length as usize]
@@ -406,6 +421,15 @@ impl MemoryProfiles for HeadSnapshot {
         }
         Ok(())
     }
+}
+
+/// Returns whether a tree of these totals uses a shape of all stacks.
+fn is_shape_worth_it(totals: &[i64], dictionary: &Dictionary) -> Result<bool, SourceError> {
+    if totals.len() > dictionary.stacks.len() {
+        return Err(SourceError::Damaged("totals and names are of different stacks".into()));
+    }
+    let stacks = totals.iter().filter(|total| **total != 0).count();
+    Ok(stacks > totals.len() / SHARED_TREE_DIVISOR)
 }
 
 fn damaged(error: &CodecError) -> SourceError {
@@ -514,13 +538,16 @@ impl ProfileSource for HeadSnapshot {
     fn with_cancellation(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn ProfileSource>> {
         Some(Arc::new(self.with_cancel(has_left)))
     }
+    fn origins(&self, totals: &[i64]) -> Result<OriginTable, SourceError> {
+        let rows = self.rows.read();
+        Ok(match is_shape_worth_it(totals, &rows.dictionary)? {
+            true => rows.origin_shape().table_from_totals(&rows.dictionary, totals),
+            false => OriginTable::from_totals(&rows.dictionary, totals, FrameGrouping::Function),
+        })
+    }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = self.rows.read();
-        let stacks = totals.iter().filter(|total| **total != 0).count();
-        if totals.len() > rows.dictionary.stacks.len() {
-            return Err(SourceError::Damaged("totals and names are of different stacks".into()));
-        }
-        Ok(match stacks > totals.len() / SHARED_TREE_DIVISOR {
+        Ok(match is_shape_worth_it(totals, &rows.dictionary)? {
             true => {
                 let shape = rows.shape();
                 drop(rows);

@@ -26,6 +26,7 @@ pub(crate) use frame_names::FrameNames;
 pub use frame_names::{FrameGrouping, line_name_bytes};
 pub use graph_columns::{GraphColumns, SparseColumn};
 pub use shape::TreeShape;
+pub(crate) use shape::join_texts;
 pub use truncate::min_shown_weight;
 
 /// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].

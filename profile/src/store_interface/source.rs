@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::call_tree::tree::Tree;
+use crate::analysis::origin_table::OriginTable;
+use crate::call_tree::tree::{FrameGrouping, Tree};
 use crate::data_model::model::Dictionary;
 use crate::data_model::span_context::{SpanContext, SpanFilter};
 use crate::store_interface::series::{ProfileRow, ProfileSeries};
@@ -99,14 +100,31 @@ pub trait ProfileSource: Send + Sync {
             if stacks.len() < totals.len() {
                 return;
             }
-            let mut by_stack = vec![0i64; dictionary.stacks.len()];
-            for (&stack, &total) in stacks.iter().zip(totals) {
-                by_stack[stack as usize] = by_stack[stack as usize].saturating_add(total);
-            }
-            tree = Ok(Tree::from_totals(dictionary, &by_stack));
+            tree = Ok(Tree::from_totals(dictionary, &totals_by_stack(dictionary, stacks, totals)));
         })?;
         tree
     }
+    /// Returns the origins of all frames of the [`tree`](Self::tree) for totals by stack of this source.
+    fn origins(&self, totals: &[i64]) -> Result<OriginTable, SourceError> {
+        let mut origins = Err(SourceError::Damaged("names and totals have different stacks".into()));
+        self.visit_names(&mut |dictionary, stacks| {
+            if stacks.len() < totals.len() {
+                return;
+            }
+            let totals = totals_by_stack(dictionary, stacks, totals);
+            origins = Ok(OriginTable::from_totals(dictionary, &totals, FrameGrouping::Function));
+        })?;
+        origins
+    }
+}
+
+/// Returns totals by stack of a dictionary from totals by stack of a source.
+fn totals_by_stack(dictionary: &Dictionary, stacks: &[u32], totals: &[i64]) -> Vec<i64> {
+    let mut by_stack = vec![0i64; dictionary.stacks.len()];
+    for (&stack, &total) in stacks.iter().zip(totals) {
+        by_stack[stack as usize] = by_stack[stack as usize].saturating_add(total);
+    }
+    by_stack
 }
 
 /// Bytes that a merge reads, as stored.

@@ -5,8 +5,8 @@ use athanor_profile::call_tree::tree::{MAX_MAGNITUDE, Tree};
 use athanor_profile::render::dot::{self, StackTotals};
 use athanor_profile::{ProfileHeader, ProfileType};
 use athanor_query::{
-    GoPgoOptions, MergedProfile, PartialResult, ProfileQuery, ProfileQueryError, ProfileSelection, QueryKind,
-    StackFilter,
+    GoPgoOptions, MergedProfile, OriginTree, PartialResult, ProfileQuery, ProfileQueryError,
+    ProfileSelection, QueryKind, StackFilter,
 };
 
 use crate::QueryContext;
@@ -88,6 +88,21 @@ pub(crate) async fn merged_stacks(
     let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
     match run_query(executor, reader, ask).await? {
         PartialResult::Profile(merged) => Ok(*merged),
+        _ => Err(unexpected_result_type()),
+    }
+}
+
+/// Returns the full tree of functions, with a call site from the root on, and their origins.
+pub(crate) async fn origin_tree(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    selection: ProfileSelection,
+    stacks: StackFilter,
+) -> Result<OriginTree, Status> {
+    let what = QueryKind::OriginTree(stacks);
+    let ask = ProfileQuery { selection, what, bounds: validate::default_result_limits() };
+    match run_query(executor, reader, ask).await? {
+        PartialResult::OriginTree(merged) => Ok(*merged),
         _ => Err(unexpected_result_type()),
     }
 }

@@ -317,6 +317,7 @@ fn kind_name(kind: &QueryKind) -> &'static str {
         QueryKind::Series(_) => "series",
         QueryKind::Tree(_) => "tree",
         QueryKind::Profile(..) => "profile",
+        QueryKind::OriginTree(_) => "tree with origins",
         QueryKind::Points(_) => "points",
         QueryKind::Heat(_) => "heat",
         QueryKind::Sizes => "sizes",

@@ -89,6 +89,8 @@ pub enum QueryKind {
     Tree(StackFilter),
     /// Stacks merged by location with all details, or in the form that Go PGO expects.
     Profile(StackFilter, Option<GoPgoOptions>),
+    /// Stacks merged by function name, with the origins of functions.
+    OriginTree(StackFilter),
     /// Values over time.
     Points(TimeSeriesQuery),
     /// Values of single profiles or spans over time.
@@ -192,6 +194,7 @@ impl ProfileQuery {
             | QueryKind::LabelNameCounts { .. }
             | QueryKind::Tree(_)
             | QueryKind::Profile(..)
+            | QueryKind::OriginTree(_)
             | QueryKind::Points(_)
             | QueryKind::Heat(_)
             | QueryKind::Trees(_)
@@ -217,6 +220,7 @@ impl ProfileQuery {
             | QueryKind::Series(_)
             | QueryKind::Tree(_)
             | QueryKind::Profile(..)
+            | QueryKind::OriginTree(_)
             | QueryKind::Sizes
             | QueryKind::Counts(_)
             | QueryKind::Trees(_) => false,
@@ -234,6 +238,7 @@ impl ProfileQuery {
             QueryKind::LabelValues(_)
             | QueryKind::LabelNameCounts { .. }
             | QueryKind::Profile(..)
+            | QueryKind::OriginTree(_)
             | QueryKind::Counts(_) => true,
             QueryKind::Points(points) => points.mean,
             _ => false,
@@ -278,7 +283,7 @@ impl ProfileQuery {
             QueryKind::Ids | QueryKind::Counts(_) => {
                 RequiredData { profiles: true, requests: false, ..needs }
             }
-            QueryKind::Tree(_) | QueryKind::Profile(..) => {
+            QueryKind::Tree(_) | QueryKind::Profile(..) | QueryKind::OriginTree(_) => {
                 RequiredData { totals: !requests, rows: requests, names: true, profile_totals: true, ..needs }
             }
             QueryKind::Trees(_) => {
@@ -468,6 +473,7 @@ mod tests {
         let rows = [
             QueryKind::Tree(stacks()),
             QueryKind::Profile(stacks(), None),
+            QueryKind::OriginTree(stacks()),
             QueryKind::Trees(GroupedTreesQuery::default()),
             QueryKind::Points(TimeSeriesQuery::default()),
             QueryKind::Heat(HeatmapQuery::default()),

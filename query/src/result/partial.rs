@@ -17,6 +17,7 @@ use crate::result::heatmap::{self, HeatmapValues, heatmap_value_bytes};
 use crate::result::memory_size::{
     cell_bytes, count_bytes, labels_bytes, text_bytes, type_bytes, value_bytes,
 };
+use crate::result::origin_tree::OriginTree;
 use crate::result::profile_count::{ProfileCount, ProfileCounts, merge_counts};
 use crate::result::profile_list::ProfileList;
 use crate::result::query_cost::QueryCost;
@@ -38,6 +39,8 @@ pub enum PartialResult {
     Tree(Tree),
     /// Stacks by location.
     Profile(Box<MergedProfile>),
+    /// Stacks by function name, with the origins of functions.
+    OriginTree(Box<OriginTree>),
     /// Values over time, by the values of the grouping labels.
     Points(TimeSeriesPoints),
     /// Values of single profiles or spans over time, by the values of the grouping labels.
@@ -212,6 +215,7 @@ impl PartialResult {
             QueryKind::Series(_) => PartialResult::Series(BTreeSet::new()),
             QueryKind::Tree(_) => PartialResult::Tree(Tree::default()),
             QueryKind::Profile(..) => PartialResult::Profile(Box::default()),
+            QueryKind::OriginTree(_) => PartialResult::OriginTree(Box::default()),
             QueryKind::Points(_) => PartialResult::Points(BTreeMap::new()),
             QueryKind::Heat(_) => PartialResult::Heat(BTreeMap::new()),
             QueryKind::Sizes => PartialResult::Sizes(Box::default()),
@@ -250,6 +254,7 @@ impl PartialResult {
             // The root always exists.
             PartialResult::Tree(tree) => tree.nodes().len() <= 1,
             PartialResult::Profile(merged) => merged.profiles == 0,
+            PartialResult::OriginTree(merged) => merged.profiles == 0,
             PartialResult::Points(points) => points.is_empty(),
             PartialResult::Heat(heat) => heat.is_empty(),
             PartialResult::Sizes(sizes) => sizes.heads.profiles == 0 && sizes.blocks.profiles == 0,
@@ -267,6 +272,7 @@ impl PartialResult {
     pub(crate) fn check_sums(&self) -> Result<(), ProfileQueryError> {
         match self {
             PartialResult::Tree(tree) => check_stack_sum(tree.magnitude()),
+            PartialResult::OriginTree(merged) => check_stack_sum(merged.tree.magnitude()),
             PartialResult::Trees(trees) => {
                 // Tables add up the trees of all groups.
                 let magnitudes = trees.values().map(|tree| tree.magnitude());
@@ -327,6 +333,10 @@ impl PartialResult {
             }
             (PartialResult::Profile(left), PartialResult::Profile(right)) => {
                 PartialResult::Profile(Box::new(merge_stacks(*left, &right)?))
+            }
+            (PartialResult::OriginTree(mut left), PartialResult::OriginTree(right)) => {
+                left.merge(&right);
+                PartialResult::OriginTree(left)
             }
             (PartialResult::Points(left), PartialResult::Points(right)) => {
                 PartialResult::Points(merge_points(left, right)?)
@@ -390,6 +400,7 @@ impl PartialResult {
             PartialResult::Values(values) => values.counts.keys().map(|value| value_bytes(value)).sum(),
             PartialResult::Series(series) => series.iter().map(labels_bytes).sum(),
             PartialResult::Tree(tree) => tree.bytes(),
+            PartialResult::OriginTree(merged) => merged.bytes(),
             PartialResult::Profile(merged) => {
                 merged.dictionary.memory() + merged.totals.len() * size_of::<i64>()
             }
@@ -431,6 +442,7 @@ impl PartialResult {
             PartialResult::Series(series) => ("series", series.len(), bounds.entries),
             PartialResult::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
             PartialResult::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
+            PartialResult::OriginTree(merged) => ("nodes", merged.tree.nodes().len(), bounds.nodes),
             PartialResult::Points(series) => {
                 let cells = series.values().flat_map(BTreeMap::values);
                 ("points", cells.map(|cell| cell.entries().max(1)).sum(), bounds.points)

@@ -1,14 +1,16 @@
 //! Sums by stack of one source, as a tree or with all details.
 
 use athanor_chassis::compute::yield_slice;
+use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::analysis::transform::StackRewriter;
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree};
 use athanor_profile::{Dictionary, ProfileSource, SourceError};
 
 use super::matched_profiles::MatchedProfiles;
 use super::sum_bound::sums_fit;
 use crate::request::profile_query::{ProfileQueryError, ProfileSelection};
 use crate::request::stack_filter::{CallSite, GoPgoOptions, StackFilter};
+use crate::result::origin_tree::OriginTree;
 use crate::result::partial::MergedProfile;
 use crate::result::sum_check::{STACK_VALUES, add_checked};
 
@@ -110,11 +112,7 @@ impl TreeStacks {
         let sum = || source.totals_for_tree(places);
         let mut totals = stack_totals(places, selection, &without_call_site(filter), source, sum)?;
         if let Some(passing) = passing {
-            if passing.len() < totals.len() {
-                return Err(STACK_MISMATCH_ERROR);
-            }
-            let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
-            others.for_each(|(total, _)| *total = 0);
+            drop_others(&mut totals, passing)?;
         }
         yield_slice();
         Ok(source.tree(&totals)?.subtree_below(&filter.call_site))
@@ -157,6 +155,11 @@ impl RewrittenStacks {
 
     /// Returns the tree for totals by stack of the source.
     fn build_tree(&self, totals: &[i64]) -> Result<Tree, ProfileQueryError> {
+        Ok(Tree::from_totals(&self.dictionary, &self.sum_stacks(totals)?))
+    }
+
+    /// Returns totals by rewritten stack for totals by stack of the source.
+    fn sum_stacks(&self, totals: &[i64]) -> Result<Vec<i64>, ProfileQueryError> {
         if self.stacks.len() < totals.len() {
             return Err(STACK_MISMATCH_ERROR);
         }
@@ -166,8 +169,43 @@ impl RewrittenStacks {
                 add_checked(&mut sums[*stack as usize], total, STACK_VALUES)?;
             }
         }
-        Ok(Tree::from_totals(&self.dictionary, &sums))
+        Ok(sums)
     }
+}
+
+/// Returns the tree of selected stacks, with a call site from the root on, and the origins of its functions.
+pub(super) fn origin_tree(
+    picked: &MatchedProfiles,
+    selection: &ProfileSelection,
+    filter: &StackFilter,
+    source: &dyn ProfileSource,
+) -> Result<OriginTree, ProfileQueryError> {
+    let places = &picked.places;
+    let profiles = picked.rows().fold(0u64, |sum, row| sum.saturating_add(picked.record_count(row)));
+    let mut totals = stack_totals(places, selection, filter, source, || source.totals_for_tree(places))?;
+    yield_slice();
+    if !filter.transforms.is_empty() {
+        let is_needed = |place: usize| totals.get(place).is_some_and(|&total| total != 0);
+        let rewritten = RewrittenStacks::read(filter, source, is_needed)?;
+        let sums = rewritten.sum_stacks(&totals)?;
+        let dictionary = &rewritten.dictionary;
+        let origins = OriginTable::from_totals(dictionary, &sums, FrameGrouping::Function);
+        return Ok(OriginTree { tree: Tree::from_totals(dictionary, &sums), origins, profiles });
+    }
+    if let Some(passing) = find_passing_stacks(source, filter)? {
+        drop_others(&mut totals, &passing)?;
+    }
+    Ok(OriginTree { tree: source.tree(&totals)?, origins: source.origins(&totals)?, profiles })
+}
+
+/// Sets the totals of stacks that do not pass to 0.
+fn drop_others(totals: &mut [i64], passing: &[bool]) -> Result<(), ProfileQueryError> {
+    if passing.len() < totals.len() {
+        return Err(STACK_MISMATCH_ERROR);
+    }
+    let others = totals.iter_mut().zip(passing).filter(|(_, passes)| !**passes);
+    others.for_each(|(total, _)| *total = 0);
+    Ok(())
 }
 
 pub(super) fn profile(

@@ -1,5 +1,6 @@
 //! Wire format of partial results: a kind, and its contents.
 
+use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::call_tree::tree::Tree;
 use athanor_profile::encoding::codec::{CodecError, CodecReader, ColumnScale, put_varint};
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
@@ -12,6 +13,7 @@ use crate::request::profile_query::{
     SamplesQuery, TimeSeriesQuery,
 };
 use crate::request::stack_filter::StackFilter;
+use crate::result::origin_tree::OriginTree;
 use crate::result::partial::{MergedProfile, PartialResult, PartialWithIds};
 
 /// Kind of a result with profile ids. The ids and then the result follow.
@@ -32,6 +34,7 @@ impl PartialResult {
             PartialResult::Series(_) => kind_tag(&QueryKind::Series(Vec::new())),
             PartialResult::Tree(_) => kind_tag(&QueryKind::Tree(StackFilter::default())),
             PartialResult::Profile(_) => kind_tag(&QueryKind::Profile(StackFilter::default(), None)),
+            PartialResult::OriginTree(_) => kind_tag(&QueryKind::OriginTree(StackFilter::default())),
             PartialResult::Points(_) => kind_tag(&QueryKind::Points(TimeSeriesQuery::default())),
             PartialResult::Sizes(_) => kind_tag(&QueryKind::Sizes),
             PartialResult::Heat(_) => kind_tag(&QueryKind::Heat(HeatmapQuery::default())),
@@ -48,6 +51,7 @@ impl PartialResult {
             PartialResult::Series(series) => lists::put_series(out, series),
             PartialResult::Tree(tree) => tree.pack(out),
             PartialResult::Profile(merged) => put_merged(out, merged),
+            PartialResult::OriginTree(merged) => put_origin_tree(out, merged),
             PartialResult::Values(counts) => values::put_counts(out, counts),
             PartialResult::Points(points) => values::put_points(out, points),
             PartialResult::Sizes(sizes) => values::put_query_cost(out, sizes),
@@ -105,6 +109,8 @@ impl PartialResult {
             QueryKind::Series(_) => lists::read_series(reader, declared_bytes).map(PartialResult::Series),
             QueryKind::Tree(_) => Tree::unpack(reader, declared_bytes).map(PartialResult::Tree),
             QueryKind::Profile(..) => merged(reader).map(|merged| PartialResult::Profile(Box::new(merged))),
+            QueryKind::OriginTree(_) => read_origin_tree(reader, declared_bytes)
+                .map(|merged| PartialResult::OriginTree(Box::new(merged))),
             QueryKind::Points(_) => values::read_points(reader, declared_bytes).map(PartialResult::Points),
             QueryKind::Sizes => values::read_query_cost(reader, declared_bytes)
                 .map(|sizes| PartialResult::Sizes(Box::new(sizes))),
@@ -128,6 +134,20 @@ impl PartialResult {
         partial.check_sums()?;
         Ok(partial)
     }
+}
+
+fn put_origin_tree(out: &mut Vec<u8>, merged: &OriginTree) {
+    let OriginTree { tree, origins, profiles } = merged;
+    put_varint(out, *profiles);
+    tree.pack(out);
+    origins.pack(out);
+}
+
+fn read_origin_tree(reader: &mut CodecReader<'_>, declared_bytes: usize) -> Result<OriginTree, CodecError> {
+    let profiles = reader.read_number()?;
+    let tree = Tree::unpack(reader, declared_bytes)?;
+    let origins = OriginTable::unpack(reader, declared_bytes.saturating_sub(tree.bytes()))?;
+    Ok(OriginTree { tree, origins, profiles })
 }
 
 fn put_merged(out: &mut Vec<u8>, merged: &MergedProfile) {

@@ -21,7 +21,7 @@ pub(super) fn put_query_kind(out: &mut Vec<u8>, what: &QueryKind) {
             put_varint(out, *most);
         }
         QueryKind::Series(names) | QueryKind::Counts(names) => put_text_list(out, names),
-        QueryKind::Tree(stacks) => put_stacks(out, stacks),
+        QueryKind::Tree(stacks) | QueryKind::OriginTree(stacks) => put_stacks(out, stacks),
         QueryKind::Profile(stacks, pgo) => {
             put_stacks(out, stacks);
             put_flag(out, pgo.is_some());
@@ -87,6 +87,7 @@ pub(super) fn kind_tag(what: &QueryKind) -> u8 {
         QueryKind::Ids => 22,
         QueryKind::Counts(_) => 23,
         QueryKind::Samples(_) => 24,
+        QueryKind::OriginTree(_) => 25,
     }
 }
 
@@ -134,6 +135,7 @@ pub(super) fn read_query_kind(reader: &mut CodecReader<'_>) -> Result<QueryKind,
             max_rows: reader.read_number()?,
             spans: read_flag(reader)?,
         }),
+        25 => QueryKind::OriginTree(read_stacks(reader)?),
         _ => return Err(reader.error_here("unknown query kind")),
     })
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::analysis::transform::{FramePattern, StackTransform, StackTransforms, TransformAction};
-use athanor_profile::call_tree::tree::{Tree, TreeBuilder};
+use athanor_profile::call_tree::tree::{FrameGrouping, Tree, TreeBuilder};
 use athanor_profile::generate::arbitrary_profile;
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
 use athanor_profile::store_interface::series::BucketCounts;
@@ -16,9 +17,9 @@ use crate::request::profile_query::{ProfileListQuery, ProfileOrder, RequiredReso
 use crate::result::profile_list::{ProfileList, ProfileListEntry};
 use crate::{
     FrameFilter, FramePatterns, GoPgoOptions, GroupedTreesQuery, HeatmapQuery, HeatmapValue, HeatmapValueKey,
-    LabelValueCounts, LabelValuesQuery, MergedProfile, PartialResult, PartialWithIds, ProfileCount,
-    ProfileExemplar, ProfileIdsBySource, ProfilePosition, ProfileQuery, ProfileSelection, QueryCost,
-    QueryKind, ResultLimits, SamplesQuery, SourceCost, SourceId, StackFilter, TimeGrid, TimeRange,
+    LabelValueCounts, LabelValuesQuery, MergedProfile, OriginTree, PartialResult, PartialWithIds,
+    ProfileCount, ProfileExemplar, ProfileIdsBySource, ProfilePosition, ProfileQuery, ProfileSelection,
+    QueryCost, QueryKind, ResultLimits, SamplesQuery, SourceCost, SourceId, StackFilter, TimeGrid, TimeRange,
     TimeSeriesPoint, TimeSeriesQuery,
 };
 
@@ -197,6 +198,7 @@ fn what() -> impl Strategy<Value = QueryKind> {
         })),
         list().prop_map(QueryKind::Series),
         stacks().prop_map(QueryKind::Tree),
+        stacks().prop_map(QueryKind::OriginTree),
         (stacks(), prop::option::of(pgo)).prop_map(|(stacks, pgo)| QueryKind::Profile(stacks, pgo)),
         (steps(), list(), stacks(), any::<[bool; 2]>()).prop_map(
             |(steps, group_by, stacks, [mean, exemplars])| {
@@ -258,6 +260,11 @@ fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
     let profiles = merged().prop_map(|one| {
         (QueryKind::Profile(StackFilter::default(), None), PartialResult::Profile(Box::new(one)))
     });
+    let origins = (tree(), merged(), any::<u64>()).prop_map(|(tree, from, profiles)| {
+        let origins = OriginTable::from_totals(&from.dictionary, &from.totals, FrameGrouping::Function);
+        let merged = OriginTree { tree, origins, profiles };
+        (QueryKind::OriginTree(StackFilter::default()), PartialResult::OriginTree(Box::new(merged)))
+    });
     let values = (btree_map(text(), any::<u64>(), 0..9), 0..12u64).prop_map(|(counts, most)| {
         let asked = LabelValuesQuery { most, ..LabelValuesQuery::default() };
         let partial = PartialResult::Values(LabelValueCounts::new(&asked, counts));
@@ -294,6 +301,7 @@ fn query_with_result() -> impl Strategy<Value = (QueryKind, PartialResult)> {
         series,
         trees,
         profiles,
+        origins,
         points,
         heat,
         sizes,
@@ -342,6 +350,7 @@ fn is_same(one: &PartialResult, other: &PartialResult) -> bool {
         (PartialResult::Sizes(one), PartialResult::Sizes(other)) => one == other,
         (PartialResult::Series(one), PartialResult::Series(other)) => one == other,
         (PartialResult::Tree(one), PartialResult::Tree(other)) => one == other,
+        (PartialResult::OriginTree(one), PartialResult::OriginTree(other)) => one == other,
         (PartialResult::Points(one), PartialResult::Points(other)) => one == other,
         (PartialResult::Trees(one), PartialResult::Trees(other)) => one == other,
         (PartialResult::Profiles(one), PartialResult::Profiles(other)) => {

@@ -46,6 +46,8 @@ fn questions() -> Vec<QueryKind> {
             ..HeatmapQuery::default()
         }),
         QueryKind::Heat(HeatmapQuery { steps, spans: true, ..HeatmapQuery::default() }),
+        QueryKind::OriginTree(StackFilter::default()),
+        QueryKind::OriginTree(work.clone()),
         QueryKind::Trees(GroupedTreesQuery { group_by: group_by.clone(), ..GroupedTreesQuery::default() }),
         QueryKind::Trees(GroupedTreesQuery { group_by, stacks: work.clone() }),
         QueryKind::Profiles(ProfileListQuery {

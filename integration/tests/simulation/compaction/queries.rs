@@ -7,6 +7,7 @@ use athanor_block::{Block, TenantBlockSource};
 use athanor_catalog::BlockEntry;
 use athanor_chassis::{ComputePool, Random, Tier};
 use athanor_profile::ProfileSource;
+use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::call_tree::tree::{Tree, TreeNode};
 use athanor_profile::store_interface::source::MemorySource;
 use athanor_query::{
@@ -238,7 +239,8 @@ fn draw_kind(random: &Random, expectation: &Expectation<'_>) -> QueryKind {
     let end = expectation.now.div_euclid(step) * step + phase;
     let steps = TimeGrid { start: end - step * count as i64, step, count };
     match random.next_below(kinds) {
-        0 => QueryKind::Tree(stacks),
+        0 => [QueryKind::Tree(stacks.clone()), QueryKind::OriginTree(stacks)][random.next_below(2) as usize]
+            .clone(),
         1 => QueryKind::Profile(stacks, None),
         2 => QueryKind::Points(TimeSeriesQuery { steps, group_by, stacks, mean: true, exemplars: false }),
         3 => QueryKind::Heat(HeatmapQuery { steps, group_by, spans: false, exemplars: false }),
@@ -262,6 +264,12 @@ fn describe(partial: &PartialResult) -> String {
         PartialResult::Profile(merged) => {
             let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
             format!("{} profiles\n{}", merged.profiles, describe_tree(&tree))
+        }
+        PartialResult::OriginTree(merged) => {
+            let origins = FrameOrigins::from_table(merged.origins.clone());
+            let names = merged.tree.names().iter().map(|name| origins.get(name));
+            let names: Vec<_> = names.collect();
+            format!("{} profiles {names:?}\n{}", merged.profiles, describe_tree(&merged.tree))
         }
         PartialResult::Trees(trees) => {
             let each = trees.iter().map(|(labels, tree)| format!("{labels:?}\n{}", describe_tree(tree)));

@@ -45,7 +45,7 @@ impl TreeShape {
 
 /// Returns the sum of two trees.
 pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
-    let (names, of_left, of_right) = join(&left.names, &right.names);
+    let (names, of_left, of_right) = join_texts(&left.names, &right.names);
     let (self_value, wraps) = left.nodes[0].self_value.overflowing_add(right.nodes[0].self_value);
     let mut has_wrapped = wraps || left.has_wrapped() || right.has_wrapped();
     let mut nodes = Vec::with_capacity(left.nodes.len().max(right.nodes.len()));
@@ -102,8 +102,8 @@ impl<'t> CalleeCursor<'t> {
     }
 }
 
-/// Merges two sorted lists of names. Returns all names, and the new index of each name of both lists.
-fn join(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<u32>) {
+/// Merges two sorted lists of texts. Returns all texts, and the new index of each text of both lists.
+pub(crate) fn join_texts(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>>, Vec<u32>, Vec<u32>) {
     let mut names = Vec::with_capacity(left.len().max(right.len()));
     let mut of_left = Vec::with_capacity(left.len());
     let mut of_right = Vec::with_capacity(right.len());

@@ -7,12 +7,12 @@ use athanor_chassis::Status;
 use athanor_profile::Labels;
 use athanor_profile::analysis::frame_origins::{FrameOrigin, FrameOrigins};
 use athanor_profile::analysis::top_table::{FunctionWeights, function_weights};
-use athanor_profile::call_tree::tree::{FrameGrouping, Tree};
-use athanor_query::{GroupedTreesQuery, MergedProfile, PartialResult, ProfileQuery, QueryKind};
+use athanor_profile::call_tree::tree::Tree;
+use athanor_query::{GroupedTreesQuery, OriginTree, PartialResult, ProfileQuery, QueryKind};
 
 use super::ExploreQuery;
 use crate::QueryContext;
-use crate::api::merge::merged_stacks;
+use crate::api::merge::origin_tree;
 use crate::execute::executor::QueryExecutor;
 use crate::execute::fan_out::unexpected_result_type;
 use crate::execute::run_query::run_query;
@@ -47,37 +47,27 @@ struct FunctionEntry<'t> {
 
 /// Data of a table.
 struct FunctionTrees {
-    /// Stacks with all details, from which functions get their origins.
-    merged: MergedProfile,
+    origins: FrameOrigins,
     /// Trees of all groups.
     trees: BTreeMap<Labels, Tree>,
 }
 
-/// Loads the data of a table. Without groups, the stacks with their details suffice.
+/// Loads the data of a table. Without groups, the tree with origins suffices.
 async fn load_functions(
     executor: &QueryExecutor,
     reader: &QueryContext,
     query: &ExploreQuery,
     group_by: &[String],
 ) -> Result<FunctionTrees, Status> {
-    let merged = merged_stacks(executor, reader, query.selection.clone(), query.stacks.clone());
-    if !group_by.is_empty() {
-        let trees = grouped_trees(executor, reader, query.clone(), group_by.to_vec());
-        let (merged, trees) = futures::try_join!(merged, trees)?;
-        return Ok(FunctionTrees { merged, trees });
+    let merged = origin_tree(executor, reader, query.selection.clone(), query.stacks.filter.clone());
+    if group_by.is_empty() {
+        let OriginTree { tree, origins, .. } = merged.await?;
+        let trees = BTreeMap::from([(Labels::default(), tree)]);
+        return Ok(FunctionTrees { origins: FrameOrigins::from_table(origins), trees });
     }
-    let merged = merged.await?;
-    let build = move || {
-        let tree = Tree::from_totals(&merged.dictionary, &merged.totals);
-        FunctionTrees { merged, trees: BTreeMap::from([(Labels::default(), tree)]) }
-    };
-    executor.render_on_pool(reader, build).await
-}
-
-impl FunctionTrees {
-    fn origins(&self) -> FrameOrigins {
-        FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, FrameGrouping::Function)
-    }
+    let trees = grouped_trees(executor, reader, query.clone(), group_by.to_vec());
+    let (merged, trees) = futures::try_join!(merged, trees)?;
+    Ok(FunctionTrees { origins: FrameOrigins::from_table(merged.origins), trees })
 }
 
 /// Returns the trees of all groups.

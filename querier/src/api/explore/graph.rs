@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use athanor_chassis::Status;
 use athanor_profile::Labels;
 use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder, line_name_bytes};
-use athanor_query::{CallSite, MergedProfile};
+use athanor_query::{CallSite, MergedProfile, OriginTree};
 
 use super::ExploreQuery;
 use super::functions::grouped_trees;
 use crate::QueryContext;
-use crate::api::merge::merged_stacks;
+use crate::api::merge::{merged_stacks, origin_tree};
 use crate::execute::executor::QueryExecutor;
 use crate::validate::{NodeLimit, invalid_argument};
 
@@ -44,11 +45,19 @@ struct GraphShape {
 }
 
 /// Stacks of a graph, before they become a tree.
-struct GraphStacks {
-    /// Stacks with all details, from which names get their origins.
-    merged: MergedProfile,
-    /// Trees by the values of the grouping label. None without such a label.
-    by_label: Option<BTreeMap<Labels, Tree>>,
+enum GraphStacks {
+    /// Tree of functions, and trees by the values of the grouping label if there is one.
+    Functions(OriginTree, Option<BTreeMap<Labels, Tree>>),
+    /// Stacks with all details, of which lines, files, packages or binaries become frames.
+    Locations(MergedProfile),
+}
+
+/// Whole tree of a graph, before a path selects a part of it.
+struct GraphTree {
+    tree: Tree,
+    origins: FrameOrigins,
+    /// Number of merged profiles.
+    profiles: u64,
 }
 
 /// Columns of a graph, and facts about the tree before truncation.
@@ -64,83 +73,103 @@ async fn load_stacks(
     executor: &QueryExecutor,
     reader: &QueryContext,
     asked: &ExploreQuery,
-    label: &str,
+    shape: &GraphShape,
 ) -> Result<GraphStacks, Status> {
-    let merged = merged_stacks(executor, reader, asked.selection.clone(), asked.stacks.clone());
-    if label.is_empty() {
-        return Ok(GraphStacks { merged: merged.await?, by_label: None });
+    let (selection, stacks) = (asked.selection.clone(), asked.stacks.clone());
+    if shape.grouping != FrameGrouping::Function {
+        return merged_stacks(executor, reader, selection, stacks).await.map(GraphStacks::Locations);
     }
-    let trees = grouped_trees(executor, reader, asked.clone(), vec![label.to_owned()]);
+    let merged = origin_tree(executor, reader, selection, stacks.filter);
+    if shape.label.is_empty() {
+        return Ok(GraphStacks::Functions(merged.await?, None));
+    }
+    let trees = grouped_trees(executor, reader, asked.clone(), vec![shape.label.clone()]);
     let (merged, trees) = futures::try_join!(merged, trees)?;
-    Ok(GraphStacks { merged, by_label: Some(trees) })
+    Ok(GraphStacks::Functions(merged, Some(trees)))
 }
 
 impl GraphStacks {
-    /// Returns the whole tree, before a path selects a part of it.
-    fn whole_tree(
-        &self,
+    fn into_tree(
+        self,
         executor: &QueryExecutor,
         reader: &QueryContext,
         shape: &GraphShape,
-    ) -> Result<Tree, Status> {
-        let MergedProfile { dictionary, totals, .. } = &self.merged;
-        let Some(by_label) = &self.by_label else {
-            if shape.grouping == FrameGrouping::Line {
-                // Names are made for the tree and once more for their origins.
-                executor.reserve_memory(reader, 2 * line_name_bytes(&dictionary.symbols))?;
+    ) -> Result<GraphTree, Status> {
+        let (tree, table, profiles) = match self {
+            GraphStacks::Functions(OriginTree { origins, profiles, .. }, Some(by_label)) => {
+                (join_groups(executor, reader, shape, &by_label)?, origins, profiles)
             }
-            let tree = Tree::with_frames(dictionary, totals, shape.grouping);
-            if !shape.inverted {
-                return Ok(tree);
+            GraphStacks::Functions(OriginTree { tree, origins, profiles }, None) => {
+                (invert_if_needed(executor, reader, shape, tree)?, origins, profiles)
             }
-            reserve_inversion(executor, reader, tree.count_inverted_frames())?;
-            return Ok(tree.inverted());
+            GraphStacks::Locations(MergedProfile { dictionary, totals, profiles }) => {
+                if shape.grouping == FrameGrouping::Line {
+                    // Names are made for the tree and once more for their origins.
+                    executor.reserve_memory(reader, 2 * line_name_bytes(&dictionary.symbols))?;
+                }
+                let tree = Tree::with_frames(&dictionary, &totals, shape.grouping);
+                let origins = OriginTable::from_totals(&dictionary, &totals, shape.grouping);
+                (invert_if_needed(executor, reader, shape, tree)?, origins, profiles)
+            }
         };
-        if shape.inverted {
-            reserve_inversion(executor, reader, by_label.values().map(Tree::count_inverted_frames).sum())?;
-        }
-        let nodes: usize = by_label.values().map(|tree| tree.nodes().len() + 1).sum();
-        executor.reserve_memory(reader, nodes * DRAFT_NODE_BYTES)?;
-        let mut whole = TreeBuilder::default();
-        for (labels, tree) in by_label {
-            let value = labels.get(&shape.label).filter(|value| !value.is_empty());
-            let value = value.unwrap_or(NO_LABEL_VALUE);
-            match shape.inverted {
-                true => add_below(&mut whole, value, &tree.inverted()),
-                false => add_below(&mut whole, value, tree),
-            }
-        }
-        Ok(whole.finish())
+        Ok(GraphTree { tree, origins: FrameOrigins::from_table(table), profiles })
     }
+}
 
-    fn draw(
-        &self,
-        executor: &QueryExecutor,
-        reader: &QueryContext,
-        shape: &GraphShape,
-    ) -> Result<DrawnGraph, Status> {
-        let whole = self.whole_tree(executor, reader, shape)?;
-        let total = whole.total();
-        let Some(node) = whole.find(&shape.path) else {
-            let columns = GraphColumns::from_tree(&Tree::default());
-            return Ok(DrawnGraph { columns, total, full_nodes: 0, root_callees: 0 });
-        };
-        let root_callees = u64::from(whole.nodes()[node as usize].child_count);
-        let mut branch = match (node, shape.skip) {
-            (0, 0) => whole,
-            _ => whole.subtree(node, shape.skip),
-        };
-        let full_nodes = branch.nodes().len() as u64;
-        // Columns of equally heavy nodes would exceed the limit by any number. The order of `Tree::subtree` breaks ties
-        // in the same way, so `skip` continues after the last callee that stays.
-        shape.nodes.truncate_exactly(&mut branch);
-        Ok(DrawnGraph { columns: GraphColumns::from_tree(&branch), total, full_nodes, root_callees })
+/// Returns a tree with the values of the grouping label as its first level.
+fn join_groups(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    shape: &GraphShape,
+    by_label: &BTreeMap<Labels, Tree>,
+) -> Result<Tree, Status> {
+    if shape.inverted {
+        reserve_inversion(executor, reader, by_label.values().map(Tree::count_inverted_frames).sum())?;
     }
+    let nodes: usize = by_label.values().map(|tree| tree.nodes().len() + 1).sum();
+    executor.reserve_memory(reader, nodes * DRAFT_NODE_BYTES)?;
+    let mut whole = TreeBuilder::default();
+    for (labels, tree) in by_label {
+        let value = labels.get(&shape.label).filter(|value| !value.is_empty());
+        let value = value.unwrap_or(NO_LABEL_VALUE);
+        match shape.inverted {
+            true => add_below(&mut whole, value, &tree.inverted()),
+            false => add_below(&mut whole, value, tree),
+        }
+    }
+    Ok(whole.finish())
+}
 
-    /// Returns the origins of all frames.
-    fn origins(&self, grouping: FrameGrouping) -> FrameOrigins {
-        FrameOrigins::from_totals(&self.merged.dictionary, &self.merged.totals, grouping)
+fn invert_if_needed(
+    executor: &QueryExecutor,
+    reader: &QueryContext,
+    shape: &GraphShape,
+    tree: Tree,
+) -> Result<Tree, Status> {
+    if !shape.inverted {
+        return Ok(tree);
     }
+    reserve_inversion(executor, reader, tree.count_inverted_frames())?;
+    Ok(tree.inverted())
+}
+
+/// Returns the columns of the part of a tree that a graph shows.
+fn draw(whole: Tree, shape: &GraphShape) -> DrawnGraph {
+    let total = whole.total();
+    let Some(node) = whole.find(&shape.path) else {
+        let columns = GraphColumns::from_tree(&Tree::default());
+        return DrawnGraph { columns, total, full_nodes: 0, root_callees: 0 };
+    };
+    let root_callees = u64::from(whole.nodes()[node as usize].child_count);
+    let mut branch = match (node, shape.skip) {
+        (0, 0) => whole,
+        _ => whole.subtree(node, shape.skip),
+    };
+    let full_nodes = branch.nodes().len() as u64;
+    // Columns of equally heavy nodes would exceed the limit by any number. The order of `Tree::subtree` breaks ties
+    // in the same way, so `skip` continues after the last callee that stays.
+    shape.nodes.truncate_exactly(&mut branch);
+    DrawnGraph { columns: GraphColumns::from_tree(&branch), total, full_nodes, root_callees }
 }
 
 /// Checks that an inversion visits few enough frames, and reserves memory for it.

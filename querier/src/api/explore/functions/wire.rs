@@ -63,8 +63,7 @@ async fn functions_of(
     executor
         .render_on_pool(reader, move || {
             let trees = &loaded.trees;
-            let origins = loaded.origins();
-            let mut functions = rank_functions(trees.values(), &matcher, &origins, order);
+            let mut functions = rank_functions(trees.values(), &matcher, &loaded.origins, order);
             if reverse {
                 functions.reverse();
             }

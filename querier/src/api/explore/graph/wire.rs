@@ -9,7 +9,7 @@ use super::super::period::sampling_period;
 use super::super::wire::{parse_enum, parse_query, resolution_text};
 use super::columns::encode_graph;
 use super::decode::check_text_bytes;
-use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, load_stacks};
+use super::{DEFAULT_GRAPH_NODES, DrawnGraph, GraphShape, GraphTree, draw, load_stacks};
 use crate::QueryContext;
 use crate::context::result_cache::cached_query::run_cached;
 use crate::execute::executor::QueryExecutor;
@@ -39,14 +39,14 @@ async fn compute_graph(
     let (divisor, period, stacks) = futures::try_join!(
         value_divisor(executor, reader, &asked),
         sampling_period(executor, reader, &asked),
-        load_stacks(executor, reader, &asked, &shape.label),
+        load_stacks(executor, reader, &asked, &shape),
     )?;
     let job_executor = executor.clone();
     let held = reader.clone();
     executor
         .render_on_pool(reader, move || {
-            let drawn = stacks.draw(&job_executor, &held, &shape)?;
-            let DrawnGraph { columns, total, full_nodes, root_callees } = drawn;
+            let GraphTree { tree, origins, profiles } = stacks.into_tree(&job_executor, &held, &shape)?;
+            let DrawnGraph { columns, total, full_nodes, root_callees } = draw(tree, &shape);
             let texts: usize = columns.names.iter().map(|name| name.len()).sum();
             let nodes = columns.callees.len();
             let entries = nodes * COLUMN_ENTRY_BYTES;
@@ -56,13 +56,13 @@ async fn compute_graph(
                 total,
                 unit,
                 period,
-                profiles: stacks.merged.profiles,
+                profiles,
                 full_nodes,
                 root_callees,
                 warnings: held.warnings(),
                 averaged_profiles: divisor.averaged_profiles(),
                 resolution: resolution_text(&held),
-                ..encode_graph(columns, &stacks.origins(shape.grouping))
+                ..encode_graph(columns, &origins)
             };
             // Clients reject a longer response.
             check_text_bytes(&response).map_err(|error| {
