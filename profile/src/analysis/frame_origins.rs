@@ -13,18 +13,22 @@ use crate::data_model::symbols::NO_ENTRY;
 pub struct FrameOrigins {
     /// Sorted.
     texts: Vec<Arc<str>>,
-    origins: Vec<NameOrigin>,
+    origins: Vec<OriginIds>,
     /// Index in `origins` by text. [`NO_ENTRY`] for texts that are no name.
     by_name: Vec<u32>,
 }
 
 /// Origin of a name, as indexes of texts.
-#[derive(Clone, Copy, Default)]
-struct NameOrigin {
-    file: u32,
-    binary: u32,
-    package: u32,
-    line: i64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OriginIds {
+    /// Text of the file.
+    pub file: u32,
+    /// Text of the binary.
+    pub binary: u32,
+    /// Text of the package.
+    pub package: u32,
+    /// Line as in [`FrameOrigin::line`].
+    pub line: i64,
 }
 
 /// Origin of a frame. Unknown parts are empty.
@@ -54,32 +58,58 @@ impl FrameOrigins {
         let mut origins = Vec::new();
         for places in entries.chunk_by(|left, right| left.place.name == right.place.name) {
             by_name[places[0].place.name as usize] = origins.len() as u32;
-            origins.push(NameOrigin::heaviest(places));
+            origins.push(OriginIds::heaviest(places));
         }
         FrameOrigins { texts, origins, by_name }
     }
 
     /// Returns the origin of a frame. Unknown names have the default.
     pub fn get(&self, name: &str) -> FrameOrigin<'_> {
-        let found = self.texts.binary_search_by(|text| (**text).cmp(name)).ok();
-        let origin = found.and_then(|text| self.origins.get(self.by_name[text] as usize));
-        let Some(origin) = origin else { return FrameOrigin::default() };
-        let text = |index: u32| &*self.texts[index as usize];
+        let ids = match self.texts.binary_search_by(|text| (**text).cmp(name)) {
+            Ok(text) => self.ids_of_text(text),
+            Err(_) => OriginIds::default(),
+        };
         FrameOrigin {
-            file: text(origin.file),
-            line: origin.line,
-            binary: text(origin.binary),
-            package: text(origin.package),
+            file: self.text(ids.file),
+            line: ids.line,
+            binary: self.text(ids.binary),
+            package: self.text(ids.package),
         }
+    }
+
+    /// Returns the origins of sorted names, in one pass over all texts.
+    pub fn ids_of_sorted(&self, names: &[Arc<str>]) -> Vec<OriginIds> {
+        let mut text = 0;
+        let find = |name: &Arc<str>| {
+            while self.texts.get(text).is_some_and(|known| known < name) {
+                text += 1;
+            }
+            let is_known = self.texts.get(text).is_some_and(|known| known == name);
+            if is_known { self.ids_of_text(text) } else { OriginIds::default() }
+        };
+        names.iter().map(find).collect()
+    }
+
+    /// Returns all texts, sorted. The empty one is first.
+    pub fn texts(&self) -> &[Arc<str>] {
+        &self.texts
+    }
+
+    fn text(&self, id: u32) -> &str {
+        &self.texts[id as usize]
+    }
+
+    fn ids_of_text(&self, text: usize) -> OriginIds {
+        self.origins.get(self.by_name[text] as usize).copied().unwrap_or_default()
     }
 }
 
-impl NameOrigin {
+impl OriginIds {
     /// Returns the heaviest file, binary and package of one name, and the heaviest line in that file. Texts are in their
     /// order, so the first of equally heavy ones does not depend on the order of a dictionary.
     fn heaviest(entries: &[OriginEntry]) -> Self {
         if let [OriginEntry { place, .. }] = entries {
-            return NameOrigin {
+            return OriginIds {
                 file: place.file,
                 binary: place.binary,
                 package: place.package,
@@ -89,7 +119,7 @@ impl NameOrigin {
         let functions = || entries.iter().filter(|entry| entry.place.has_function);
         let file = heaviest(functions().map(|entry| (entry.place.file, entry.weight)));
         let lines = functions().filter(|entry| entry.place.file == file);
-        NameOrigin {
+        OriginIds {
             file,
             binary: heaviest(entries.iter().map(|entry| (entry.place.binary, entry.weight))),
             package: heaviest(functions().map(|entry| (entry.place.package, entry.weight))),
@@ -156,6 +186,13 @@ mod tests {
         let run = FrameOrigin { file: "/src/b/run.go", line: 9, binary: "b", package: "b" };
         assert_eq!(origins.get("run"), run);
         assert_eq!(origins.get("nothing"), FrameOrigin::default());
+        let names = ["", "main.main", "nothing", "run", "zzz"].map(Arc::from);
+        let ids = origins.ids_of_sorted(&names);
+        let texts =
+            |ids: &OriginIds| [ids.file, ids.binary, ids.package].map(|id| &*origins.texts()[id as usize]);
+        assert_eq!(texts(&ids[1]), ["/src/main.go", "a", "main"]);
+        assert_eq!((texts(&ids[3]), ids[3].line), (["/src/b/run.go", "b", "b"], 9));
+        assert_eq!([ids[0], ids[2], ids[4]], [OriginIds::default(); 3]);
         let lines = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Line);
         assert_eq!(lines.get("run /src/b/run.go:8").line, 8);
         let files = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::File);

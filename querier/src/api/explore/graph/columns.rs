@@ -1,34 +1,30 @@
 //! Encoder of the columns of a graph.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use athanor_profile::analysis::frame_origins::FrameOrigins;
+use athanor_profile::analysis::frame_origins::{FrameOrigins, OriginIds};
 use athanor_profile::call_tree::tree::GraphColumns;
 use athanor_proto::athanor::v1::{GraphResponse, TextTable};
 
 use super::decode::MAX_SHARED_BYTES;
 
+/// Rank of a text that no entry has.
+const NOT_USED: u32 = u32::MAX;
+
 /// Returns a response with the columns of a graph and the origins of its names. All other fields are empty.
 pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
-    let mut files = TextIndex::default();
-    let mut binaries = TextIndex::default();
-    let mut packages = TextIndex::default();
-    let mut name_line = Vec::with_capacity(columns.names.len());
-    let mut name_package = Vec::with_capacity(columns.names.len());
-    for name in &columns.names {
-        let origin = origins.get(name);
-        files.push(origin.file);
-        binaries.push(origin.binary);
+    let texts = origins.texts();
+    let of_names = origins.ids_of_sorted(&columns.names);
+    let files = SortedTexts::select(texts, of_names.iter().map(|ids| ids.file));
+    let binaries = SortedTexts::select(texts, of_names.iter().map(|ids| ids.binary));
+    let of_packages = columns.names.iter().zip(&of_names).map(|(name, ids)| {
         // Most packages are the beginning of the name.
-        let is_beginning = name.starts_with(origin.package);
-        packages.push(if is_beginning { "" } else { origin.package });
-        name_package.push((origin.package.len() as u32) << 1);
-        // Negative lines are damaged, and none is that great.
-        name_line.push(u32::try_from(origin.line).unwrap_or(0));
-    }
-    let files = files.finish();
-    let binaries = binaries.finish();
-    let packages = packages.finish();
+        let is_beginning = name.starts_with(&*texts[ids.package as usize]);
+        if is_beginning { 0 } else { ids.package }
+    });
+    let packages = SortedTexts::select(texts, of_packages);
+    let package_bytes = |ids: &OriginIds| (texts[ids.package as usize].len() as u32) << 1;
+    let mut name_package: Vec<u32> = of_names.iter().map(package_bytes).collect();
     for (entry, index) in name_package.iter_mut().zip(packages.entries).filter(|(_, index)| *index > 0) {
         *entry = index << 1 | 1;
     }
@@ -43,7 +39,8 @@ pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphRespo
         name_file: files.entries,
         name_binary: binaries.entries,
         name_package,
-        name_line,
+        // Negative lines are damaged, and none is that great.
+        name_line: of_names.iter().map(|ids| u32::try_from(ids.line).unwrap_or(0)).collect(),
         files: Some(files.table),
         binaries: Some(binaries.table),
         packages: Some(packages.table),
@@ -58,34 +55,23 @@ struct SortedTexts {
     entries: Vec<u32>,
 }
 
-/// Column of texts before they are sorted.
-struct TextIndex<'t> {
-    /// Distinct texts with the number of their first entry.
-    ids: BTreeMap<&'t str, u32>,
-    /// Text of each entry.
-    entries: Vec<u32>,
-}
-
-impl Default for TextIndex<'_> {
-    fn default() -> Self {
-        TextIndex { ids: BTreeMap::from([("", 0)]), entries: Vec::new() }
-    }
-}
-
-impl<'t> TextIndex<'t> {
-    fn push(&mut self, text: &'t str) {
-        let next = self.ids.len() as u32;
-        self.entries.push(*self.ids.entry(text).or_insert(next));
-    }
-
-    /// Sorts the texts. The empty text is the first.
-    fn finish(self) -> SortedTexts {
-        let mut ranks = vec![0u32; self.ids.len()];
-        (0..).zip(self.ids.values()).for_each(|(rank, id)| ranks[*id as usize] = rank);
-        SortedTexts {
-            table: front_code(self.ids.keys().copied()),
-            entries: self.entries.into_iter().map(|id| ranks[id as usize]).collect(),
-        }
+impl SortedTexts {
+    /// Returns a column of some of these sorted texts. The empty text is the first.
+    fn select(texts: &[Arc<str>], ids: impl Iterator<Item = u32>) -> SortedTexts {
+        let mut entries: Vec<u32> = ids.collect();
+        let mut ranks = vec![NOT_USED; texts.len()];
+        ranks[0] = 0;
+        entries.iter().for_each(|&id| ranks[id as usize] = 0);
+        let used = ranks.iter_mut().zip(texts).filter(|(rank, _)| **rank != NOT_USED);
+        let mut count = 0;
+        let used = used.map(|(rank, text)| {
+            *rank = count;
+            count += 1;
+            &**text
+        });
+        let table = front_code(used);
+        entries.iter_mut().for_each(|entry| *entry = ranks[*entry as usize]);
+        SortedTexts { table, entries }
     }
 }
 
