@@ -46,8 +46,12 @@ const INTERNAL_PROTOS: [&str; 6] = [
     "athanor/internal/v1/querier.proto",
 ];
 
-/// Packages whose messages have a JSON form.
-const JSON_PACKAGES: [&str; 13] = [
+/// Own packages whose messages have a JSON form. Unknown names and numbers of enums are errors.
+const OWN_JSON_PACKAGES: [&str; 1] = [".athanor.v1"];
+
+/// Packages of others whose messages have a JSON form. Unknown names and numbers of enums are the default, as on other
+/// servers.
+const JSON_PACKAGES: [&str; 12] = [
     ".adhocprofiles",
     ".push",
     ".querier",
@@ -55,7 +59,6 @@ const JSON_PACKAGES: [&str; 13] = [
     ".google.v1",
     ".debuginfo",
     ".grpc",
-    ".athanor.v1",
     ".settings",
     ".capabilities",
     ".version",
@@ -85,10 +88,27 @@ fn escape_self_variant(line: &str) -> String {
     line.replace("::Self =>", "::Self_ =>").replace("::Self)", "::Self_)")
 }
 
+/// Returns a generator of JSON code.
+fn json_builder(descriptors: &[u8]) -> Result<pbjson_build::Builder, Box<dyn Error>> {
+    // Newer clients may send unknown fields.
+    let mut json = pbjson_build::Builder::new();
+    json.register_descriptors(descriptors)?.ignore_unknown_fields();
+    json.extern_path(TIMESTAMP_MAPPING[0], TIMESTAMP_MAPPING[1]);
+    for [message, made] in HANDWRITTEN_MESSAGES {
+        json.extern_path(message, made);
+    }
+    json.exclude(HANDWRITTEN_MESSAGES.map(|[message, _]| message)).exclude([PROFILE_FORMAT_ENUM]);
+    Ok(json)
+}
+
 /// Writes the JSON code of all packages.
-fn write_json(builder: &pbjson_build::Builder, folder: &Path) -> Result<(), Box<dyn Error>> {
+fn write_json(descriptors: &[u8], folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut quoted = 0;
-    for (package, made) in builder.generate(&JSON_PACKAGES, |_| Ok(Vec::new()))? {
+    let own = json_builder(descriptors)?.generate(&OWN_JSON_PACKAGES, |_| Ok(Vec::new()))?;
+    let mut others = json_builder(descriptors)?;
+    others.ignore_unknown_enum_variants();
+    let others = others.generate(&JSON_PACKAGES, |_| Ok(Vec::new()))?;
+    for (package, made) in own.into_iter().chain(others) {
         let made = String::from_utf8(made)?;
         let made = escape_self_variant(&made);
         let lines: Vec<Cow<'_, str>> = made.lines().map(quoted_in_place).collect();
@@ -112,15 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         messages.extern_path(message, made);
     }
     messages.compile_fds(files)?;
-    // Newer clients may send unknown fields and enum names.
-    let mut json = pbjson_build::Builder::new();
-    json.register_descriptors(&descriptors)?.ignore_unknown_fields().ignore_unknown_enum_variants();
-    json.extern_path(TIMESTAMP_MAPPING[0], TIMESTAMP_MAPPING[1]);
-    for [message, made] in HANDWRITTEN_MESSAGES {
-        json.extern_path(message, made);
-    }
-    json.exclude(HANDWRITTEN_MESSAGES.map(|[message, _]| message)).exclude([PROFILE_FORMAT_ENUM]);
-    write_json(&json, Path::new(&env::var("OUT_DIR")?))?;
+    write_json(&descriptors, Path::new(&env::var("OUT_DIR")?))?;
     // Callers pass their own channels to the clients.
     tonic_prost_build::configure()
         .build_transport(false)

@@ -15,8 +15,9 @@
 //! contracts may only grow. The number of a removed field stays unused for ever. Names matter as much as
 //! numbers, because clients also write these messages as JSON.
 //!
-//! Reading is lenient, as protobuf requires. An unknown field is skipped. An enum keeps an unknown number. An
-//! absent field has its default. The receiver checks required fields. Text that is not UTF-8 is an error. A
+//! Reading is lenient, as protobuf requires. An unknown field is skipped. An enum keeps an unknown number in
+//! protobuf. In JSON, an unknown name or number of an enum is the default, and an error in `athanor.v1`. An absent field
+//! has its default. The receiver checks required fields. Text that is not UTF-8 is an error. A
 //! field of `bytes` shares the buffer that it was decoded from.
 //!
 //! [`google::v1::Profile`] is for responses and for tests. Uploads do not use it: they stay bytes in

@@ -156,6 +156,20 @@ fn what_is_newer_is_tolerated() {
 }
 
 #[test]
+fn unknown_names_in_json_are_errors_of_the_own_api_only() {
+    type GraphRequest = athanor_proto::athanor::v1::GraphRequest;
+    let graph = |text: &str| serde_json::from_str::<GraphRequest>(&format!(r#"{{"groupBy":{text}}}"#));
+    assert_eq!(graph("\"GRAPH_GROUP_BY_LINE\"").expect("a known name").group_by, 1);
+    assert_eq!(graph("2").expect("a known number").group_by, 2);
+    for unknown in ["\"LINE\"", "\"\"", "99", "-1"] {
+        assert!(graph(unknown).is_err(), "{unknown}");
+    }
+    assert!(serde_json::from_str::<GraphRequest>(r#"{"newer":1}"#).is_ok(), "a field");
+    let series = r#"{"aggregation":"TIME_SERIES_AGGREGATION_TYPE_NEWER"}"#;
+    assert!(serde_json::from_str::<querier::v1::SelectSeriesRequest>(series).is_ok());
+}
+
+#[test]
 fn text_that_is_none_is_refused() {
     assert!(types::v1::LabelPair::decode(&[0x0a, 1, 0xff][..]).is_err());
 }

@@ -36,9 +36,10 @@ pub(crate) fn invalid_argument(message: impl Into<String>) -> Status {
 /// Converts an inclusive range of milliseconds. The end is exact: one nanosecond later is outside.
 pub(crate) fn parse_range(start: i64, end: i64) -> Result<TimeRange, Status> {
     if start == 0 || end == 0 {
-        return Err(invalid_argument(
-            "request has no time range; set start and end, in milliseconds since 1970",
-        ));
+        return Err(invalid_argument(format!(
+            "request has no time range: start is {start} and end is {end}; set both, in milliseconds since 1970, at \
+             least 1"
+        )));
     }
     if start > end {
         return Err(invalid_argument(format!(
