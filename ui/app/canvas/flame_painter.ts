@@ -5,6 +5,7 @@ import { type FrameColors, type NameSlots, SLOT_COUNT, slotOfShare } from "../gr
 import type { Graph } from "../graph/graph";
 import { BoxKind, type BoxList } from "../graph/layout";
 import { cssColor } from "../graph/oklch";
+import { isMatchingNode } from "../graph/search";
 import { ROW_HEIGHT, type RowGeometry, rowTop } from "./geometry";
 import { type LabelCache, prepareLabelContext } from "./labels";
 import { createPatterns, type PatternSet } from "./patterns";
@@ -111,16 +112,15 @@ export class FlamePainter {
   }
 
   private paintPatterns(context: CanvasRenderingContext2D, scene: FlameScene): void {
-    const { boxes, graph, kinds, matches } = scene;
+    const { boxes, graph, kinds } = scene;
     for (let box = 0; box < boxes.count; box++) {
       if ((boxes.width[box] as number) < MIN_DECORATED_WIDTH) continue;
       const boxKind = boxes.kind[box];
       if (boxKind === BoxKind.merged) continue;
-      const name = graph.name[boxes.node[box] as number] as number;
-      const isDimmed = matches !== undefined && matches[name] !== 1;
-      const kind = kinds.kindOf(name);
-      if (boxKind === BoxKind.frame && (isDimmed || kind === CodeKind.application || boxes.node[box] === 0))
-        continue;
+      const node = boxes.node[box] as number;
+      const kind = kinds.kindOf(graph.name[node] as number);
+      const isPlain = node === 0 || kind === CodeKind.application || isDimmed(scene, node);
+      if (boxKind === BoxKind.frame && isPlain) continue;
       const pattern = boxKind === BoxKind.hidden ? this.patterns?.hidden : this.patterns?.ofKind.get(kind);
       if (pattern === undefined) continue;
       const { x, y, width } = boxRect(scene, box);
@@ -130,20 +130,24 @@ export class FlamePainter {
   }
 }
 
+/** Returns whether a search dims a node. */
+function isDimmed({ graph, matches }: FlameScene, node: number): boolean {
+  return matches !== undefined && !isMatchingNode(graph, matches, node);
+}
+
 function styleOfBox(scene: FlameScene, box: number): number {
-  const { boxes, graph, matches, slots } = scene;
+  const { boxes, graph, slots } = scene;
   const kind = boxes.kind[box];
   // A narrow box looks like the heaviest of its frames, a wide one like none.
   if (kind === BoxKind.merged && (boxes.width[box] as number) >= MIN_DECORATED_WIDTH) return SLOT_COUNT + 1;
   if (kind === BoxKind.hidden) return SLOT_COUNT + 2;
   const node = boxes.node[box] as number;
-  const name = graph.name[node] as number;
-  if (matches !== undefined && matches[name] !== 1) return SLOT_COUNT;
+  if (isDimmed(scene, node)) return SLOT_COUNT;
   // The root stands for no code.
   if (node === 0) return SLOT_COUNT + 1;
   return slots === undefined
     ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
-    : slots.slotOf(name);
+    : slots.slotOf(graph.name[node] as number);
 }
 
 interface BoxRect {
@@ -192,7 +196,7 @@ function paintHiddenBorders(context: CanvasRenderingContext2D, scene: FlameScene
 }
 
 function paintLabels(context: CanvasRenderingContext2D, scene: FlameScene, labels: LabelCache): void {
-  const { boxes, graph, matches, colors } = scene;
+  const { boxes, graph, colors } = scene;
   prepareLabelContext(context);
   const normal = cssColor(colors.label);
   const dimmed = cssColor(colors.dimmedLabel);
@@ -211,8 +215,7 @@ function paintLabels(context: CanvasRenderingContext2D, scene: FlameScene, label
         ? fitText(scene.hiddenLabel(node), right - left, labels)
         : nodeLabel(graph, node, right - left, labels);
     if (label === "") continue;
-    const isDimmed = matches !== undefined && matches[graph.name[node] as number] !== 1;
-    const wanted = kind === BoxKind.hidden ? hidden : isDimmed ? dimmed : normal;
+    const wanted = kind === BoxKind.hidden ? hidden : isDimmed(scene, node) ? dimmed : normal;
     if (wanted !== style) {
       style = wanted;
       context.fillStyle = style;
@@ -246,7 +249,7 @@ export function paintMarks(canvas: HTMLCanvasElement, scene: FlameScene, marks: 
     context.lineWidth = 1;
     for (let box = 0; box < boxes.count; box++) {
       const node = boxes.node[box] as number;
-      if (boxes.kind[box] !== BoxKind.frame || graph.name[node] !== marks.hoveredName) continue;
+      if (node === 0 || boxes.kind[box] !== BoxKind.frame || graph.name[node] !== marks.hoveredName) continue;
       strokeBox(context, scene, box, 0.5);
     }
   }

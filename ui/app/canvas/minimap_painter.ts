@@ -4,6 +4,7 @@ import { type NameSlots, SLOT_COUNT, slotOfShare } from "../graph/colors";
 import type { Graph } from "../graph/graph";
 import { BoxKind, BoxList, type LayoutColumns, layOutBoxes } from "../graph/layout";
 import { cssColor } from "../graph/oklch";
+import { isMatchingNode } from "../graph/search";
 import type { FlameScene } from "./flame_painter";
 import type { DepthRange } from "./geometry";
 import { beginDrawing, type SurfaceSize } from "./surface";
@@ -60,12 +61,11 @@ function styleOf(scene: MinimapScene, boxes: BoxList, box: number): number {
   const { graph, matches, slots } = scene;
   const node = boxes.node[box] as number;
   if (boxes.kind[box] === BoxKind.hidden) return SLOT_COUNT + 2;
-  const name = graph.name[node] as number;
-  if (matches !== undefined && matches[name] !== 1) return SLOT_COUNT;
+  if (matches !== undefined && !isMatchingNode(graph, matches, node)) return SLOT_COUNT;
   if (node === 0) return SLOT_COUNT + 1;
   return slots === undefined
     ? slotOfShare((graph.total[node] as number) / (graph.total[0] as number))
-    : slots.slotOf(name);
+    : slots.slotOf(graph.name[node] as number);
 }
 
 /** Smallest edge of the mark of the visible part. */

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
+import { searchOfName } from "../graph/search";
 import { navigate, view } from "../url/store";
 import type { TransformAction, ViewName, ViewState } from "../url/view_state";
 import { copyText } from "./clipboard";
@@ -98,7 +99,7 @@ function itemsOf(target: FrameMenuTarget): MenuItem[] {
       label: "Show in table",
       isDisabled: !isFunction,
       beginsGroup: false,
-      run: () => openView("table", { search: functionName }),
+      run: () => openView("table", { search: searchOfName(functionName) }),
     },
     {
       label: "Copy name",

@@ -32,6 +32,7 @@ test("top_has_exact_times_and_transforms_in_order", () => {
   const transforms = [
     { action: "focus", pattern: "main", isRegex: false },
     { action: "showFrom", pattern: "=x|-y", isRegex: true },
+    { action: "collapseRecursion", pattern: undefined, isRegex: false },
     { action: "collapseRecursion", pattern: "", isRegex: false },
     { action: "collapseBelow", pattern: "f", isRegex: false },
   ] as const;
@@ -39,7 +40,7 @@ test("top_has_exact_times_and_transforms_in_order", () => {
   expect(command).toContain("--since 1970-01-01T00:00:01Z --until 1970-01-01T00:01:01.500Z");
   expect(command).toContain("--url http://127.0.0.1:4040/prof --tenant 'a|b' --limit 20");
   expect(transformFlags(transforms)).toBe(
-    " --focus '=main' --show-from '[=]x|-y' --collapse recursion --collapse below:=f",
+    " --focus '=main' --show-from '[=]x|-y' --collapse recursion --collapse recursion:= --collapse below:=f",
   );
 });
 

@@ -63,7 +63,7 @@ function selectionFlags(
 }
 
 /** Returns a pattern as the command line reads it: `=NAME` for an exact name, a regular expression otherwise. */
-function patternArgument({ pattern, isRegex }: TransformState): string {
+function patternArgument(pattern: string, isRegex: boolean): string {
   if (!isRegex) return `=${pattern}`;
   return pattern.startsWith("=") ? `[=]${pattern.slice(1)}` : pattern;
 }
@@ -73,12 +73,13 @@ export type TransformOption = readonly [name: string, text: string];
 
 /** Returns a transform as the command line and `/athanor/export` read it. */
 export function transformOption(transform: TransformState): TransformOption {
-  const pattern = patternArgument(transform);
+  if (transform.pattern === undefined) return ["collapse", "recursion"];
+  const pattern = patternArgument(transform.pattern, transform.isRegex);
   switch (transform.action) {
     case "showFrom":
       return ["show_from", pattern];
     case "collapseRecursion":
-      return ["collapse", transform.pattern === "" ? "recursion" : `recursion:${pattern}`];
+      return ["collapse", `recursion:${pattern}`];
     case "collapseBelow":
       return ["collapse", `below:${pattern}`];
     default:

@@ -28,6 +28,14 @@ test("callers are inverted from stacks with the function only", () => {
   expect(requests?.sandwich.query?.transforms).toEqual([ignore]);
 });
 
+test("empty name is the name of a function", () => {
+  const requests = sandwichRequests({ ...viewWith(0), sandwichFunction: "" });
+  expect(requests?.sandwich.function).toBe("");
+  expect(requests?.callers).toMatchObject({ path: [""], invert: true });
+  expect(requests?.callees.query?.transforms).toEqual([{ showFrom: { name: "" } }]);
+  expect(sandwichRequests({ ...viewWith(0), sandwichFunction: undefined })).toBeUndefined();
+});
+
 test("view with too many transforms has a notice in place of requests", () => {
   expect(sandwichRequests(viewWith(30))?.callers.query?.transforms).toHaveLength(32);
   expect(excessTransformsNotice(viewWith(30))).toBeUndefined();

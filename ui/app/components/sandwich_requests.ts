@@ -20,7 +20,7 @@ export interface SandwichRequests {
 export function sandwichRequests(state: ViewState): SandwichRequests | undefined {
   const query = queryOf(state);
   const name = state.sandwichFunction;
-  if (query === undefined || name === "" || countExcessTransforms(state) > 0) return undefined;
+  if (query === undefined || name === undefined || countExcessTransforms(state) > 0) return undefined;
   const withTransforms = (...added: readonly Transform[]): Query => ({
     ...query,
     transforms: [...(query.transforms ?? []), ...added],

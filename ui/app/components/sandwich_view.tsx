@@ -17,7 +17,7 @@ import { TableView } from "./table_view";
 import "./sandwich_view.css";
 
 export function SandwichView() {
-  if (view.value.sandwichFunction === "") return <FunctionPicker />;
+  if (view.value.sandwichFunction === undefined) return <FunctionPicker />;
   const notice = excessTransformsNotice(view.value);
   if (notice !== undefined) return <TransformNotice text={notice} />;
   return (
@@ -94,7 +94,11 @@ function SandwichBody({ result }: { readonly result: SandwichResult }) {
             profiles arrived while it loaded
           </span>
         )}
-        <button type="button" class="button tool-button" onClick={() => navigate({ sandwichFunction: "" })}>
+        <button
+          type="button"
+          class="button tool-button"
+          onClick={() => navigate({ sandwichFunction: undefined })}
+        >
           Choose another
         </button>
       </div>

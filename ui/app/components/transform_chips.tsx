@@ -1,7 +1,6 @@
 // Active transforms as chips that can be removed, and a form that adds one by text.
 
 import { useState } from "preact/hooks";
-import { showName } from "../graph/names";
 import { view } from "../url/store";
 import type { TransformAction, TransformState } from "../url/view_state";
 import { Menu } from "./shell/menu";
@@ -47,7 +46,7 @@ export function TransformChips() {
 
 function Chip({ transform, index }: { readonly transform: TransformState; readonly index: number }) {
   const label = TRANSFORM_LABELS[transform.action];
-  const pattern = showName(showPattern(transform));
+  const pattern = showPattern(transform);
   const shown = pattern.length > MAX_CHIP_CHARACTERS ? `…${pattern.slice(-MAX_CHIP_CHARACTERS)}` : pattern;
   return (
     <li class="transform-chip" title={`${TRANSFORM_HELP[transform.action]}: ${pattern.slice(0, 1000)}`}>

@@ -26,13 +26,21 @@ describe("transformOfFrame", () => {
     expect(transforms.transformOfFrame("focus", "main.run /src/main.go:17", "line").pattern).toBe("main.run");
   });
 
+  it("empty_name_is_the_name_of_a_function", () => {
+    const transform = transforms.transformOfFrame("collapseRecursion", "", "function");
+    expect(transform).toEqual({ action: "collapseRecursion", pattern: "", isRegex: false });
+    expect(transforms.showPattern(transform)).toBe("(no name)");
+    expect(transforms.transformOfFrame("hide", " /src/main.go:17", "line").pattern).toBe("");
+    expect(transforms.transformOfFrame("hide", " :17", "line").pattern).toBe("");
+  });
+
   it("files_and_binaries_are_matched_by_regex", () => {
     expect(transforms.transformOfFrame("focus", "/src/main.go", "file")).toEqual({
       action: "focus",
       pattern: "^/src/main\\.go$",
       isRegex: true,
     });
-    const { pattern } = transforms.transformOfFrame("focus", "libc.so.6@1a2b3c4d", "binary");
+    const { pattern = "" } = transforms.transformOfFrame("focus", "libc.so.6@1a2b3c4d", "binary");
     expect(new RegExp(pattern).test("/usr/lib/libc.so.6")).toBe(true);
     expect(new RegExp(pattern).test("libc.so.6")).toBe(true);
     expect(new RegExp(pattern).test("/usr/lib/xlibc.so.6")).toBe(false);
@@ -55,10 +63,8 @@ describe("parseTransform", () => {
 
   it("only_recursion_needs_no_pattern", () => {
     expect(transforms.parseTransform("focus", "")).toBeUndefined();
-    expect(transforms.parseTransform("collapseRecursion", "")).toEqual({
-      action: "collapseRecursion",
-      pattern: "",
-      isRegex: false,
-    });
+    const transform = transforms.parseTransform("collapseRecursion", "");
+    expect(transform).toEqual({ action: "collapseRecursion", pattern: undefined, isRegex: false });
+    expect(transform && transforms.showPattern(transform)).toBe("all functions");
   });
 });

@@ -1,6 +1,6 @@
 // Adding, removing and naming of transforms.
 
-import { splitLineFrame } from "../graph/names";
+import { showName, splitLineFrame } from "../graph/names";
 import { exactNameRegex } from "../graph/search";
 import { navigate, view } from "../url/store";
 import type { FrameGrouping, TransformAction, TransformState } from "../url/view_state";
@@ -87,11 +87,11 @@ export function removeTransform(index: number): void {
 export function parseTransform(action: TransformAction, text: string): TransformState | undefined {
   const isRegex = text.length > 2 && text.startsWith("/") && text.endsWith("/");
   const pattern = isRegex ? text.slice(1, -1) : text;
-  if (pattern === "" && action !== "collapseRecursion") return undefined;
-  return { action, pattern, isRegex };
+  if (pattern !== "") return { action, pattern, isRegex };
+  return action === "collapseRecursion" ? { action, pattern: undefined, isRegex } : undefined;
 }
 
-export function showPattern(transform: TransformState): string {
-  if (transform.pattern === "") return "all functions";
-  return transform.isRegex ? `/${transform.pattern}/` : transform.pattern;
+export function showPattern({ pattern, isRegex }: TransformState): string {
+  if (pattern === undefined) return "all functions";
+  return showName(isRegex ? `/${pattern}/` : pattern);
 }

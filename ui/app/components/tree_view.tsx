@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
 import { nameOfNode } from "../graph/path";
+import { isMatchingNode } from "../graph/search";
 import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { view } from "../url/store";
@@ -52,7 +53,8 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
       onOpen={(row) => open(row)}
       onHover={(index) => {
         const row = index === undefined ? undefined : rows[index];
-        hoveredName.value = row === undefined ? undefined : nameOfNode(tree.graph, row.node);
+        const isFrame = row !== undefined && row.node > 0;
+        hoveredName.value = isFrame ? nameOfNode(tree.graph, row.node) : undefined;
       }}
       onMenu={(row, _index, x, y) =>
         openFrameMenu({
@@ -101,10 +103,11 @@ interface TreeMarks {
 
 function rowClass(row: TreeRow, graph: Graph, { selectedKey, hovered, matches }: TreeMarks): string {
   if (row.isHiddenRest) return "is-hidden-rest";
-  const isMatch = matches?.[graph.name[row.node] as number] === 1;
+  const isMatch = matches !== undefined && isMatchingNode(graph, matches, row.node);
   const match = matches === undefined ? "" : isMatch ? "is-match" : "is-dimmed";
   if (row.key !== "" && row.key === selectedKey) return `is-selected ${match}`;
-  return hovered !== undefined && nameOfNode(graph, row.node) === hovered ? `is-linked ${match}` : match;
+  const isLinked = row.node > 0 && nameOfNode(graph, row.node) === hovered;
+  return isLinked ? `is-linked ${match}` : match;
 }
 
 interface TreeState {

@@ -29,7 +29,8 @@ export const graphQuery: LiveQuery<Graph> = liveQuery(
 export const functionQuery: LiveQuery<FunctionTable> = liveQuery(
   () => {
     const state = view.value;
-    const isShown = shows(state, "table") || (shows(state, "sandwich") && state.sandwichFunction === "");
+    const isShown =
+      shows(state, "table") || (shows(state, "sandwich") && state.sandwichFunction === undefined);
     const request = isShown ? functionsRequest(state) : undefined;
     return request === undefined ? undefined : { tenant: state.tenant, request };
   },

@@ -75,6 +75,14 @@ describe("labelForms", () => {
     ]);
   });
 
+  it("frames_of_lines_without_a_function_name_have_the_placeholder", () => {
+    expect(labelForms(" /src/main.go:17")).toEqual([
+      "(no name) /src/main.go:17",
+      "(no name) main.go:17",
+      "(no name) :17",
+    ]);
+  });
+
   it("parameters_go_after_template_arguments", () => {
     expect(
       labelForms("db::Impl::Get(db::Options<int> const&, std::function<void (int)>) const").slice(1),
@@ -147,6 +155,9 @@ describe("fitLabel", () => {
 describe("showName", () => {
   it.each([
     ["", "(no name)"],
+    [" /src/main.go:17", "(no name) /src/main.go:17"],
+    [" :17", "(no name) :17"],
+    [" a /src/main.go:17", " a /src/main.go:17"],
     ["<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"],
     ["a\u202eb", "a<202E>b"],
     ["a\u0000\n\tb\u007f", "a␀␊␉b␡"],

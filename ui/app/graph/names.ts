@@ -25,11 +25,19 @@ const UNSAFE_CHARACTERS = new RegExp(
 const MARK_STACKS = new RegExp(`(\\p{M}{${MAX_COMBINING_MARKS}})\\p{M}+`, "gu");
 const IS_PLAIN = /^[\u0020-\u007e]*$/;
 
+/** Shown in place of an empty name. */
+export const NO_NAME = "(no name)";
+
 /** Returns the name with control characters and direction marks spelled out, so that it cannot mislead. */
 export function showName(name: string): string {
-  if (name === "") return "(no name)";
+  if (isNameless(name)) return showName(NO_NAME + name);
   if (IS_PLAIN.test(name)) return name;
   return name.replace(UNSAFE_CHARACTERS, spellCharacter).replace(MARK_STACKS, "$1");
+}
+
+/** Returns whether the function of a frame has no name. A frame of lines then begins with the space before its file. */
+function isNameless(name: string): boolean {
+  return name === "" || (name.startsWith(" ") && splitLineFrame(name).functionName === "");
 }
 
 function spellCharacter(character: string): string {
@@ -159,7 +167,7 @@ export interface LineFrame {
   readonly line: string;
 }
 
-const LINE_FRAME = /^(.+) (\S*):(\d+)$/s;
+const LINE_FRAME = /^(.*) (\S*):(\d+)$/s;
 
 /** Splits the name of a frame in a graph of lines: `main.run /src/main.go:17`. */
 export function splitLineFrame(name: string): LineFrame {

@@ -1,7 +1,7 @@
 // Tests of the search in names, of its order, and of exact-name patterns.
 
 import { describe, expect, it } from "vitest";
-import { exactNameRegex, findMatch, matchNames, parseSearch } from "./search";
+import { exactNameRegex, findMatch, isMatchingNode, matchNames, parseSearch, searchOfName } from "./search";
 import { graphOfStacks } from "./testing/stacks";
 
 const NAMES = ["", "main.main", "main.Run", "net/http.(*Server).Serve", "a+b"];
@@ -44,6 +44,26 @@ describe("findMatch", () => {
     expect(findMatch(graph, flags, 5, 1)).toBe(1);
     expect(findMatch(graph, flags, 1, -1)).toBe(5);
     expect(findMatch(graph, matchNames(graph.names, parseSearch("x")) as Uint8Array, 0, 1)).toBe(-1);
+  });
+});
+
+describe("isMatchingNode", () => {
+  it("root_never_matches_although_its_name_is_empty", () => {
+    const graph = graphOfStacks([{ frames: ["a", ""], value: 5n }]);
+    const flags = matchNames(graph.names, parseSearch("/^$/")) as Uint8Array;
+    expect([0, 1, 2].map((node) => isMatchingNode(graph, flags, node))).toEqual([false, false, true]);
+    expect(findMatch(graph, flags, 2, 1)).toBe(2);
+  });
+});
+
+describe("searchOfName", () => {
+  it.each([
+    ["main.main", "main.main"],
+    ["", "/^$/"],
+    ["/usr/", "/^/usr/$/"],
+  ])("%j_is_searched_for_by_%s", (name, search) => {
+    expect(searchOfName(name)).toBe(search);
+    expect(matchNames([name, "main.main", "x"], parseSearch(search))?.[0]).toBe(1);
   });
 });
 

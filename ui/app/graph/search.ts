@@ -29,6 +29,11 @@ export function parseSearch(search: string): SearchPattern {
   }
 }
 
+/** Returns the search for a name: its text, or a regular expression if the text alone would mean something else. */
+export function searchOfName(name: string): string {
+  return parseSearch(name).kind === "text" ? name : `/${exactNameRegex(name)}/`;
+}
+
 /** Returns one flag a name, 1 for a match, or undefined if nothing is searched for. */
 export function matchNames(names: readonly string[], pattern: SearchPattern): Uint8Array | undefined {
   if (pattern.kind === "empty" || pattern.kind === "invalid") return undefined;
@@ -44,11 +49,16 @@ export function matchNames(names: readonly string[], pattern: SearchPattern): Ui
   return flags;
 }
 
+/** Returns whether a node matches. The root never does: its name is empty, as that of a function without one. */
+export function isMatchingNode(graph: Graph, flags: Uint8Array, node: number): boolean {
+  return node > 0 && flags[graph.name[node] as number] === 1;
+}
+
 /** Returns the next matching node in preorder after `node`, or before it if `step` is -1. Wraps around; -1 if none. */
 export function findMatch(graph: Graph, flags: Uint8Array, node: number, step: 1 | -1): number {
   for (let count = 1; count <= graph.nodeCount; count++) {
     const candidate = (node + step * count + graph.nodeCount * 2) % graph.nodeCount;
-    if (candidate > 0 && flags[graph.name[candidate] as number] === 1) return candidate;
+    if (isMatchingNode(graph, flags, candidate)) return candidate;
   }
   return -1;
 }

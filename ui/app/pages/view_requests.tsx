@@ -78,7 +78,7 @@ export function ViewRequests({ name }: { readonly name: ViewName }) {
       requests={requests}
       command={(server) => {
         if (name === "table") return tableCommand(state, topCommand(selection, COMMAND_ROWS, server));
-        if (name === "sandwich") return sandwichCommand(selection, state.sandwichFunction, server);
+        if (name === "sandwich") return sandwichCommand(selection, state.sandwichFunction ?? "", server);
         const command = flamegraphCommand(selection, COMMAND_NODES, server);
         return isShaped
           ? { ...command, omissions: [...command.omissions, "inverted or grouped frames"] }

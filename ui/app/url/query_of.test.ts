@@ -78,6 +78,7 @@ test("query has transforms and ids only if the view has them", () => {
       transforms: [
         { action: "focus", pattern: "main", isRegex: false },
         { action: "hide", pattern: "^runtime", isRegex: true },
+        { action: "collapseRecursion", pattern: undefined, isRegex: false },
         { action: "collapseRecursion", pattern: "", isRegex: false },
       ],
     }),
@@ -87,6 +88,7 @@ test("query has transforms and ids only if the view has them", () => {
     { focus: { name: "main" } },
     { hide: { regex: "^runtime" } },
     { collapseRecursion: {} },
+    { collapseRecursion: { name: "" } },
   ]);
 });
 

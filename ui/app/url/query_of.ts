@@ -82,8 +82,7 @@ function listField(name: string, items: readonly string[]): Record<string, reado
 }
 
 function transformMessage({ action, pattern, isRegex }: TransformState): Transform {
-  const hasPattern = action !== "collapseRecursion" || pattern !== "";
-  const match: FrameMatch = !hasPattern ? {} : isRegex ? { regex: pattern } : { name: pattern };
+  const match: FrameMatch = pattern === undefined ? {} : isRegex ? { regex: pattern } : { name: pattern };
   return { [action]: match };
 }
 

@@ -119,6 +119,16 @@ test("link of a change keeps the rest of the view", () => {
   expect(store.hrefOf({ page: "explore" })).toBe("./?v=1&p=explore&s=a");
 });
 
+test("change removes the function of the sandwich, whose name may be empty", () => {
+  store.navigate({ sandwichFunction: "" });
+  expect(browser.entry.url).toBe("./?v=1&fn=");
+  store.navigate({ sandwichFunction: undefined });
+  expect(browser.entry.url).toBe("./?v=1");
+  expect(store.view.value.sandwichFunction).toBeUndefined();
+  browser.go(-1);
+  expect(store.view.value.sandwichFunction).toBe("");
+});
+
 test("view has copies of the texts of a change", () => {
   const transforms = [{ action: "focus", pattern: "main", isRegex: false } as const];
   store.navigate({ transforms, sandwichFunction: "main" });

@@ -67,7 +67,8 @@ export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "
 
 /** Copies the texts of a change. Names of frames are parts of the text of a graph, which the view would keep in memory. */
 function copyTexts(change: Partial<ViewState>): Partial<ViewState> {
-  return JSON.parse(JSON.stringify(change)) as Partial<ViewState>;
+  // JSON leaves out fields that the change sets to undefined.
+  return { ...change, ...(JSON.parse(JSON.stringify(change)) as Partial<ViewState>) };
 }
 
 function setView(next: ViewState): void {

@@ -21,8 +21,9 @@ function randomTransform(random: SeededRandom): TransformState {
     "collapseRecursion",
   ] as const;
   const action = random.pick(actions);
-  const pattern = random.hostileText();
-  return { action, pattern, isRegex: random.below(2) === 0 && pattern !== "" };
+  if (action === "collapseRecursion" && random.below(2) === 0)
+    return { action, pattern: undefined, isRegex: false };
+  return { action, pattern: random.hostileText(), isRegex: random.below(2) === 0 };
 }
 
 function randomView(random: SeededRandom): ViewState {
@@ -60,7 +61,7 @@ function randomView(random: SeededRandom): ViewState {
     colorBy: random.pick(["package", "binary", "share"]),
     zoomPath: random.list(30, () => random.hostileText()),
     selectedPath: random.list(30, () => random.hostileText()),
-    sandwichFunction: random.hostileText(),
+    sandwichFunction: flag() ? random.hostileText() : undefined,
     search: random.hostileText(),
     tableSort: random.pick(TABLE_SORT_COLUMNS),
     tableReversed: flag(),
@@ -101,6 +102,25 @@ test("parameters have a fixed order and stay readable", () => {
   expect(encodeView(state)).toBe(
     "?v=1&p=explore&q=%7Bservice_name=%22shop%22%7D&x=focus=pay/db&z=main;checkout&s=pay",
   );
+});
+
+test("empty name is a name in each parameter", () => {
+  const state: ViewState = {
+    ...DEFAULT_VIEW,
+    transforms: [
+      { action: "hide", pattern: "", isRegex: false },
+      { action: "collapseRecursion", pattern: "", isRegex: false },
+      { action: "collapseRecursion", pattern: undefined, isRegex: false },
+    ],
+    zoomPath: ["main", ""],
+    selectedPath: [""],
+    sandwichFunction: "",
+  };
+  const search = "?v=1&x=hide=&x=collapseRecursion=&x=collapseRecursion&z=main;&n=&fn=";
+  expect(encodeView(state)).toBe(search);
+  expect(decodeView(search)).toEqual({ state, notices: [] });
+  expect(decodeView("?v=1&w=sandwich").state.sandwichFunction).toBeUndefined();
+  expect(decodeView("?v=1&x=hide").notices).toHaveLength(1);
 });
 
 test("lone surrogate becomes a replacement character", () => {

@@ -161,19 +161,19 @@ const TRANSFORM_ACTIONS: readonly TransformAction[] = [
   "collapseBelow",
 ];
 
-// `focus=NAME` or `focus~REGEX`.
+// `focus=NAME` or `focus~REGEX`. Recursion of all functions is `collapseRecursion`, without a separator.
 function readTransform(text: string): TransformState | undefined {
   const match = /^([a-zA-Z]+)(?:([=~])([\s\S]*))?$/.exec(text);
   const action = TRANSFORM_ACTIONS.find((name) => name === match?.[1]);
   if (action === undefined || (match?.[2] === undefined && action !== "collapseRecursion")) return undefined;
-  return { action, isRegex: match?.[2] === "~", pattern: match?.[3] ?? "" };
+  return { action, isRegex: match?.[2] === "~", pattern: match?.[3] };
 }
 
 const transformsParameter: Parameter = {
   name: "x",
   write: ({ transforms }) =>
     transforms.map(({ action, isRegex, pattern }) =>
-      action === "collapseRecursion" && pattern === "" ? action : `${action}${isRegex ? "~" : "="}${pattern}`,
+      pattern === undefined ? action : `${action}${isRegex ? "~" : "="}${pattern}`,
     ),
   read: (values, state) => {
     const transforms = values.slice(0, MAX_LIST_ITEMS).map(readTransform);
@@ -188,6 +188,16 @@ const framesParameter: Parameter = {
   read: ([value = ""], state) => {
     if (!/^(function|line|file|package|binary|label:.+)$/s.test(value)) return false;
     state.frames = value as FrameGrouping;
+    return true;
+  },
+};
+
+/** Function of the sandwich. `fn=` is the function without a name; a link without the parameter has none. */
+const functionParameter: Parameter = {
+  name: "fn",
+  write: ({ sandwichFunction }) => (sandwichFunction === undefined ? [] : [sandwichFunction]),
+  read: ([value], state) => {
+    state.sandwichFunction = value;
     return true;
   },
 };
@@ -242,7 +252,7 @@ const PARAMETERS: readonly Parameter[] = [
   ]),
   pathParameter("z", "zoomPath"),
   pathParameter("n", "selectedPath"),
-  textParameter("fn", "sandwichFunction"),
+  functionParameter,
   textParameter("s", "search"),
   sortParameter("o", "tableSort", "tableReversed", TABLE_SORT_COLUMNS),
   sortParameter("fo", "fleetSort", "fleetReversed", FLEET_SORT_COLUMNS),

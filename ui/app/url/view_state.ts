@@ -17,7 +17,8 @@ export type TransformAction =
 /** Change of stacks that the server applies. `isRegex` is false for the name of one function. */
 export interface TransformState {
   readonly action: TransformAction;
-  readonly pattern: string;
+  /** Undefined for all functions, which only `collapseRecursion` accepts. The empty text is a name. */
+  readonly pattern: string | undefined;
   readonly isRegex: boolean;
 }
 
@@ -61,8 +62,8 @@ export interface ViewState {
   readonly zoomPath: readonly string[];
   /** Names of frames from the root to the selected node. */
   readonly selectedPath: readonly string[];
-  /** Function of the sandwich view. */
-  readonly sandwichFunction: string;
+  /** Function of the sandwich view. Undefined for none; the empty text is a name. */
+  readonly sandwichFunction: string | undefined;
   /** Search text, or `/regex/`. */
   readonly search: string;
   readonly tableSort: string;
@@ -96,7 +97,7 @@ export const DEFAULT_VIEW: ViewState = {
   colorBy: "package",
   zoomPath: [],
   selectedPath: [],
-  sandwichFunction: "",
+  sandwichFunction: undefined,
   search: "",
   tableSort: "self",
   tableReversed: false,

@@ -59,5 +59,9 @@ describe("describeNode", () => {
     const graph = graphOfTree(buildTree([{ frames: ["a\u202eb", ""], value: 10n }]));
     expect(describeNode(graph, 1, 0).name).toBe("a<202E>b");
     expect(describeNode(graph, 2, 0).name).toBe("(no name)");
+    // The function without a name shares its entry with the root.
+    const placed = { ...graph, nameFile: graph.nameFile.map(() => 1) };
+    expect(describeNode(placed, 2, 0).location).not.toBe("");
+    expect(describeNode(placed, 0, 0)).toMatchObject({ name: "all", location: "", binary: "" });
   });
 });

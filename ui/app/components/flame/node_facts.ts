@@ -37,7 +37,8 @@ export function describeNode(graph: Graph, node: number, zoomedNode: number): No
     formatValue(displayedValue(graph, node, column), graph.unit);
   return {
     name: displayNodeName(graph, node),
-    location: file === "" ? "" : showName(line === 0 ? file : `${file}:${line}`),
+    // A function without a name has the same entry in the names as the root.
+    location: node === 0 || file === "" ? "" : showName(line === 0 ? file : `${file}:${line}`),
     binary: node === 0 ? "" : showBinary(graph.binaries[graph.nameBinary[index] as number] as string),
     self: valueText("self"),
     total: valueText("total"),

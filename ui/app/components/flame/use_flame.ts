@@ -106,7 +106,8 @@ export function useMarks(
 ): void {
   const linkedName = hoveredName.value;
   useEffect(() => {
-    const index = linkedName === undefined ? -1 : graph.names.indexOf(linkedName);
+    // Entry 0 is that of the root. The graph of callers in a sandwich has its function as the last entry.
+    const index = linkedName === undefined ? -1 : graph.names.lastIndexOf(linkedName);
     viewRef.current?.setMarks({ hoveredName: index });
   }, [graph, linkedName]);
   useEffect(() => {

@@ -1,6 +1,8 @@
 // Entries of the command palette: pages, actions, services, functions.
 import { call } from "../../api/client";
 import { serverUrl } from "../../api/server_state";
+import type { FunctionFilter } from "../../api/types";
+import { NO_NAME, showName } from "../../graph/names";
 import { theme } from "../../theme/theme";
 import { exploreChange, fleetChange } from "../../url/query_details";
 import { queryOf, timeRangeOf } from "../../url/query_of";
@@ -108,18 +110,24 @@ export function openService(name: string): void {
   navigate(exploreChange(withLabel("{}", { name: "service_name", operator: "=", value: name })));
 }
 
+/** Returns the filter of functions whose name contains a text, as it is displayed. */
+export function paletteFilter(text: string): FunctionFilter {
+  if (!NO_NAME.includes(text.toLowerCase())) return { substring: text };
+  return { regex: `^$|${escapeRegex(text)}` };
+}
+
 /** Returns functions of the current query whose name contains a text, the heaviest first. */
 export async function functionItems(text: string, signal: AbortSignal): Promise<readonly PaletteItem[]> {
   const query = queryOf(view.peek());
   if (query === undefined || text.length < MIN_FUNCTION_CHARS) return [];
   const { message } = await call(
     "athanor.v1.ExploreService/Functions",
-    { query, filter: { substring: text }, order: "FUNCTION_ORDER_TOTAL", page: { limit: MAX_FUNCTIONS } },
+    { query, filter: paletteFilter(text), order: "FUNCTION_ORDER_TOTAL", page: { limit: MAX_FUNCTIONS } },
     { signal },
   );
   return (message.rows ?? []).map(({ name = "" }) => ({
     kind: "Function",
-    title: name,
+    title: showName(name),
     run: () => navigate({ page: "explore", views: ["sandwich"], sandwichFunction: name }),
   }));
 }

@@ -69,6 +69,13 @@ test("palette matches all words", async () => {
   expect(filterItems(pageItems(), "").length).toBe(pageItems().length);
 });
 
+test("palette finds functions without a name by their placeholder", async () => {
+  const { paletteFilter } = await import("./palette_items");
+  expect(paletteFilter("main.run")).toEqual({ substring: "main.run" });
+  expect(paletteFilter("No name")).toEqual({ regex: "^$|No name" });
+  expect(paletteFilter("(no")).toEqual({ regex: "^$|\\(no" });
+});
+
 test("typing a shown time gives that time in both zones", () => {
   vi.stubEnv("TZ", "Europe/Berlin");
   onTestFinished(() => void vi.unstubAllEnvs());
