@@ -319,19 +319,24 @@ fn text_bytes(texts: &[Arc<str>]) -> usize {
 fn location_weights(dictionary: &Dictionary, totals: &[i64]) -> Vec<Option<i128>> {
     let nodes = dictionary.stacks.nodes();
     // No sum wraps: queries check that all values of stacks together fit.
-    let mut sums: Vec<Option<i64>> = vec![None; nodes.len()];
-    let add = |sum: &mut Option<i64>, value: i64| *sum = Some(sum.unwrap_or(0).wrapping_add(value));
+    let mut sums = vec![0i64; nodes.len()];
+    let mut has_value = vec![false; nodes.len()];
     for (stack, &total) in (0..).zip(totals).filter(|(_, total)| **total != 0) {
-        if let Some(sum) = sums.get_mut(dictionary.stacks.leaf(stack) as usize) {
-            add(sum, total);
+        let leaf = dictionary.stacks.leaf(stack);
+        if leaf != NO_ENTRY {
+            sums[leaf as usize] = sums[leaf as usize].wrapping_add(total);
+            has_value[leaf as usize] = true;
         }
     }
     let mut weights: Vec<Option<i128>> = vec![None; dictionary.symbols.locations().len()];
     for (at, node) in nodes.iter().enumerate().rev() {
-        let Some(value) = sums[at] else { continue };
-        *weights[node.location as usize].get_or_insert(0) += i128::from(value);
+        if !has_value[at] {
+            continue;
+        }
+        *weights[node.location as usize].get_or_insert(0) += i128::from(sums[at]);
         if node.parent != NO_ENTRY {
-            add(&mut sums[node.parent as usize], value);
+            sums[node.parent as usize] = sums[node.parent as usize].wrapping_add(sums[at]);
+            has_value[node.parent as usize] = true;
         }
     }
     weights

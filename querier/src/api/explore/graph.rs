@@ -49,7 +49,7 @@ enum GraphStacks {
     /// Tree of functions, and trees by the values of the grouping label if there is one.
     Functions(OriginTree, Option<BTreeMap<Labels, Tree>>),
     /// Stacks with all details, of which lines, files, packages or binaries become frames.
-    Locations(MergedProfile),
+    Locations(Box<MergedProfile>),
 }
 
 /// Whole tree of a graph, before a path selects a part of it.
@@ -77,7 +77,8 @@ async fn load_stacks(
 ) -> Result<GraphStacks, Status> {
     let (selection, stacks) = (asked.selection.clone(), asked.stacks.clone());
     if shape.grouping != FrameGrouping::Function {
-        return merged_stacks(executor, reader, selection, stacks).await.map(GraphStacks::Locations);
+        let merged = merged_stacks(executor, reader, selection, stacks).await?;
+        return Ok(GraphStacks::Locations(Box::new(merged)));
     }
     let merged = origin_tree(executor, reader, selection, stacks.filter);
     if shape.label.is_empty() {
@@ -102,7 +103,8 @@ impl GraphStacks {
             GraphStacks::Functions(OriginTree { tree, origins, profiles }, None) => {
                 (invert_if_needed(executor, reader, shape, tree)?, origins, profiles)
             }
-            GraphStacks::Locations(MergedProfile { dictionary, totals, profiles }) => {
+            GraphStacks::Locations(merged) => {
+                let MergedProfile { dictionary, totals, profiles } = *merged;
                 if shape.grouping == FrameGrouping::Line {
                     // Names are made for the tree and once more for their origins.
                     executor.reserve_memory(reader, 2 * line_name_bytes(&dictionary.symbols))?;
