@@ -1,7 +1,7 @@
 // Fleet: each number equals that of the API, with at most three calls.
 import { costChange, formatCost, formatRate } from "../app/theme/cost";
 import { formatPercent, formatTime } from "../app/theme/format";
-import { callApi } from "./support/api";
+import { callApi, pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { flamePanel } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf } from "./support/shop";
@@ -124,6 +124,14 @@ test("rows sort, filter and group by a label", async ({ openShop, shopSite, page
     const value = byPod.get(row["pod"]?.startsWith("(no ") ? "" : (row["pod"] ?? ""));
     if (value !== undefined) expect(row["Cost"]).toBe(formatCost(value, end - start, CPU_TYPE));
   }
+});
+
+test("last seen is the age now, also for an old range", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  await pushFile(api, "main;work 5\n", { name: "retired.cpu", fromMs: Date.now() - 61.5 * 86_400_000 });
+  await page.goto(linkTo(url, {}));
+  await page.getByRole("button", { name: "Go to the newest data" }).click();
+  await expect(page.getByRole("row", { name: /retired/ })).toContainText("61 d ago");
 });
 
 test("row opens Explore by click and by keyboard", async ({ openShop, page }) => {

@@ -14,7 +14,7 @@ const MARSHAL_PATH = [
 
 /** Returns all that a view shows as text, without times that pass. */
 async function readView(page: Page): Promise<string> {
-  return (await page.locator("main").innerText()).replace(/\d+ s ago/g, "");
+  return (await page.locator("main").innerText()).replace(/\d+ (s|min) ago/g, "");
 }
 
 /** Waits until all parts of a view have their results. */
