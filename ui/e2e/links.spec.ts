@@ -1,5 +1,6 @@
 // Links: each view is one, Back undoes a step, old and damaged links open the nearest view.
 import type { Page } from "@playwright/test";
+import { formatValue } from "../app/theme/format";
 import { pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
@@ -129,6 +130,23 @@ test("unusable times, ids and orders give notices and are not used", async ({ op
   const functions = calls.find(({ method }) => method.endsWith("/Functions"));
   expect(functions?.message.query.profileIdSelector).toBeUndefined();
   expect(new URL(page.url()).search).not.toMatch(/banana|zzz|foo/);
+});
+
+test("range from 1970 without a profile type shows all data", async ({
+  openShop,
+  page,
+  callShop,
+  shopQuery,
+}) => {
+  await openShop({ f: "0", y: "", w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const query = shopQuery({ start: "1" });
+  const { total } = await callShop("athanor.v1.ExploreService/Functions", { query });
+  await expect(panel.summary).toContainText(formatValue(BigInt(total), "nanoseconds"));
+  await page.goto(linkTo(new URL(page.url()).origin, { f: "0" }));
+  await expect(page.getByRole("row", { name: /checkout/ })).toBeVisible();
+  await expect(page.getByRole("alert")).toHaveCount(0);
 });
 
 test("unknown version gives a notice", async ({ page, shopSite }) => {
