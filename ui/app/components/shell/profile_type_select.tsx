@@ -1,7 +1,7 @@
 // Profile type of the view, by its name for people.
 import { effect } from "@preact/signals";
 import { call } from "../../api/client";
-import { liveQuery } from "../../api/live_query";
+import { liveQuery, type QueryState } from "../../api/live_query";
 import { compareProfileTypes, nameProfileType } from "../../theme/profile_types";
 import { findProfileType } from "../../url/pyroscope_links";
 import { timeRangeOf } from "../../url/query_of";
@@ -35,9 +35,17 @@ export function startProfileTypeChoice(): void {
   });
 }
 
+const EMPTY_LIST_TEXTS: Readonly<Record<QueryState<unknown>["kind"], string>> = {
+  idle: "Profile types…",
+  loading: "Profile types…",
+  done: "No profile types",
+  failed: "Profile types failed",
+  cancelled: "Profile types canceled",
+};
+
 export function ProfileTypeSelect() {
   const { profileType } = view.value;
-  const types = profileTypes.state.value.value ?? [];
+  const { kind, value: types = [] } = profileTypes.state.value;
   const listed = profileType === "" || types.includes(profileType) ? types : [profileType, ...types];
   const labels = labelTypes(listed);
   return (
@@ -50,7 +58,7 @@ export function ProfileTypeSelect() {
         navigate({ profileType: event.currentTarget.value, zoomPath: [], selectedPath: [], profileIds: [] })
       }
     >
-      {listed.length === 0 && <option value="">No profile types</option>}
+      {listed.length === 0 && <option value="">{EMPTY_LIST_TEXTS[kind]}</option>}
       {listed.map((type, index) => (
         <option key={type} value={type} title={type}>
           {labels[index]}

@@ -30,6 +30,11 @@ async function checkSelector(selector: string, signal?: AbortSignal): Promise<tr
   return true;
 }
 
+/** Returns whether the server rejected the selector itself, and not another part of the request such as its tenant. */
+function isSelectorError({ status, position, message }: ApiError): boolean {
+  return status === 400 && (position !== undefined || /^(selector|regular expression)\b/.test(message));
+}
+
 /** Selector that the server checks before the view has it. */
 interface PendingSelector {
   readonly selector: string;
@@ -78,7 +83,7 @@ async function changeSelector(change: (current: string) => string): Promise<Chan
   if (controller.signal.aborted) return "replaced";
   dropPending();
   // Other failures say nothing about the selector. The page shows them.
-  if (error?.status === 400) return { selector, error };
+  if (error !== undefined && isSelectorError(error)) return { selector, error };
   navigate({ selector, zoomPath: [], selectedPath: [] });
   return "opened";
 }
@@ -87,7 +92,8 @@ export function SelectorBar() {
   const { selector } = view.value;
   const matchers = parseSelector(selector);
   const checked = selectorCheck.state.value;
-  const error = checked.kind === "failed" && checked.error?.status === 400 ? checked.error : undefined;
+  const failure = checked.kind === "failed" ? checked.error : undefined;
+  const error = failure !== undefined && isSelectorError(failure) ? failure : undefined;
   const isText = isTextMode.value || matchers === undefined || error !== undefined;
   return (
     <search
