@@ -132,6 +132,13 @@ test("unusable times, ids and orders give notices and are not used", async ({ op
   expect(new URL(page.url()).search).not.toMatch(/banana|zzz|foo/);
 });
 
+test("reversed range gives a notice and is shown the other way around", async ({ openShop, page }) => {
+  await openShop({ f: "now", u: "now-1h", w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  await expect(page.locator(".notice")).toContainText("from now until now-1h");
+  await expect(page.getByRole("button", { name: /^Time range/ })).toContainText("Last 1 hour");
+});
+
 test("range from 1970 without a profile type shows all data", async ({
   openShop,
   page,

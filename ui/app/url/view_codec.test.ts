@@ -34,13 +34,21 @@ function randomView(random: SeededRandom): ViewState {
       .toString(16)
       .padStart(digits, "0");
   const uuid = () => hexId(32).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+  const [from, until] = random.pick([
+    ["now-1h", "now"],
+    ["1h30m", " 2026-03-02 10:15:30+05:45"],
+    ["yesterday", "now+1h"],
+    ["now-1d/d", "today/w"],
+    ["20260302-1h", "1772442000000"],
+    ["0", "1970-01-02T00:00:00Z"],
+  ] as const);
   return {
     page: random.pick(["start", "fleet", "explore"]),
     tenant: random.hostileText(),
     profileType: random.hostileText(),
     selector: random.hostileText(),
-    from: random.pick(["now-1h", "1h30m", "yesterday", "now-1d/d", "1772442000000", "20260302-1h"]),
-    until: random.pick(["now", " 2026-03-02 10:15:30+05:45", "now+1h", "1970-01-02T00:00:00Z", "today/w"]),
+    from,
+    until,
     timeZone: random.pick(["local", "utc"]),
     refreshSeconds: random.below(1_000),
     groupBy: random.hostileText(),
@@ -131,6 +139,20 @@ test("unusable times, orders and groupings are not in the view", () => {
   expect(state).toEqual(DEFAULT_VIEW);
   expect(notices).toHaveLength(5);
   expect(notices[0]).toContain("f has an unusable value: banana");
+});
+
+test("times of a reversed range are swapped with a notice", () => {
+  for (const [search, from, until] of [
+    ["f=now&u=now-1h", "now-1h", "now"],
+    ["f=1772442000000&u=1772438400000", "1772438400000", "1772442000000"],
+    ["f=2100-01-01&u=1h", "now-1h", "2100-01-01"],
+  ] as const) {
+    const { state, notices } = decodeView(`?v=1&${search}`);
+    expect([state.from, state.until]).toEqual([from, until]);
+    expect(notices).toHaveLength(1);
+    expect(notices[0]).toContain("ends before it begins");
+  }
+  expect(decodeView("?v=1&f=1969-01-01&u=1970-01-01").notices[0]).toContain("parameter u");
 });
 
 test("unusable ids are dropped, others stay", () => {

@@ -1,6 +1,6 @@
 // State of a view as parameters of its link, and back.
 import { decodePath, encodePath } from "./frame_path";
-import { parseFrom, parseUntil } from "./time";
+import { parseFrom, parseUntil, storeRange } from "./time";
 import {
   DEFAULT_VIEW,
   FLEET_SORT_COLUMNS,
@@ -79,8 +79,10 @@ function timeParameter(name: string, field: "from" | "until"): Parameter {
     read: ([value = ""], state) => {
       const now = Date.now();
       const time = field === "from" ? parseFrom(value, now, now) : parseUntil(value, now);
-      if (time !== undefined) state[field] = value;
-      return time !== undefined;
+      // No range ends before 1970.
+      if (time === undefined || (field === "until" && time <= 0)) return false;
+      state[field] = value;
+      return true;
     },
   };
 }
@@ -287,8 +289,22 @@ export function decodeView(search: string): DecodedView {
       );
     }
   }
+  const orderNotice = orderTimes(state);
+  if (orderNotice !== undefined) notices.push(orderNotice);
   for (const name of names) notices.push(`The link has an unknown parameter: ${shorten(name)}`);
   return { state, notices };
+}
+
+/** Swaps the times of a range that ends before it begins. Returns a notice if it does. */
+function orderTimes(state: WritableState): string | undefined {
+  const now = Date.now();
+  const { from, until } = state;
+  const end = parseUntil(until, now);
+  const start = end === undefined ? undefined : parseFrom(from, now, end);
+  if (start === undefined || end === undefined || start <= end) return undefined;
+  state.until = from;
+  state.from = storeRange(DEFAULT_VIEW.from, until, now).until ?? DEFAULT_VIEW.from;
+  return `The link's range ends before it begins: from ${shorten(from)} until ${shorten(until)}. The page shows it the other way around.`;
 }
 
 const MAX_NOTICE_CHARS = 80;
