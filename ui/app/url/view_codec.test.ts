@@ -50,7 +50,7 @@ function randomView(random: SeededRandom): ViewState {
     from,
     until,
     timeZone: random.pick(["local", "utc"]),
-    refreshSeconds: random.below(1_000),
+    refreshSeconds: random.pick([0, 10, 30, 86_400]),
     groupBy: random.hostileText(),
     timelineMode: random.pick(["lines", "stacked"]),
     timelineValue: random.pick(["rate", "sum"]),
@@ -132,6 +132,13 @@ test("unusable values give notices and defaults", () => {
   expect(state.transforms).toEqual([{ action: "hide", pattern: "b", isRegex: false }]);
   expect(state.zoomPath).toEqual([]);
   expect(state.page).toBe("fleet");
+});
+
+test("intervals below 10 s are refused", () => {
+  expect(decodeView("?v=1&r=1").state.refreshSeconds).toBe(0);
+  expect(decodeView("?v=1&r=9").notices).toHaveLength(1);
+  expect(decodeView("?v=1&r=0").notices).toEqual([]);
+  expect(decodeView("?v=1&r=10").state.refreshSeconds).toBe(10);
 });
 
 test("unusable times, orders and groupings are not in the view", () => {

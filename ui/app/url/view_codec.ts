@@ -15,6 +15,7 @@ import {
 /** Version of the parameters. */
 export const URL_VERSION = 1;
 const MAX_LIST_ITEMS = 100;
+const MIN_REFRESH_SECONDS = 10;
 const MAX_REFRESH_SECONDS = 86_400;
 
 /** State of a link, and one text for each parameter that could not be used. */
@@ -198,9 +199,10 @@ const refreshParameter: Parameter = {
   name: "r",
   write: ({ refreshSeconds }) => (refreshSeconds === 0 ? [] : [String(refreshSeconds)]),
   read: ([value = ""], state) => {
-    if (!/^\d{1,5}$/.test(value) || Number(value) > MAX_REFRESH_SECONDS) return false;
-    state.refreshSeconds = Number(value);
-    return true;
+    const seconds = /^\d{1,5}$/.test(value) ? Number(value) : Number.NaN;
+    const isUsable = seconds === 0 || (seconds >= MIN_REFRESH_SECONDS && seconds <= MAX_REFRESH_SECONDS);
+    if (isUsable) state.refreshSeconds = seconds;
+    return isUsable;
   },
 };
 
