@@ -4,7 +4,7 @@ import { formatValue } from "../app/theme/format";
 import { pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
-import { CPU_TYPE, type ShopRange } from "./support/shop";
+import { CPU_TYPE, HEAP_TYPE, type ShopRange } from "./support/shop";
 
 const MARSHAL_PATH = [
   "main.main",
@@ -130,6 +130,28 @@ test("unusable times, ids and orders give notices and are not used", async ({ op
   const functions = calls.find(({ method }) => method.endsWith("/Functions"));
   expect(functions?.message.query.profileIdSelector).toBeUndefined();
   expect(new URL(page.url()).search).not.toMatch(/banana|zzz|foo/);
+});
+
+test("unknown profile type gives a notice and the first type", async ({ openShop, page }) => {
+  await openShop({ y: "no:such:type:a:b", w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  await expect(page.locator(".notice")).toContainText("no:such:type:a:b. The page shows CPU time");
+  await expect(page.getByRole("combobox", { name: "Profile type" })).toHaveValue(CPU_TYPE);
+  expect(new URL(page.url()).searchParams.get("y")).toBe(CPU_TYPE);
+});
+
+test("profile type without profiles in the range stays", async ({ openShop, page, shopSite }) => {
+  const stored = page.waitForResponse(
+    (response) =>
+      response.url().endsWith("/ProfileTypes") &&
+      (response.request().postData() ?? "").includes('"start":"1"'),
+  );
+  const { end } = shopSite.shop;
+  await openShop({ y: HEAP_TYPE, f: String(end - 44 * 60_000), u: String(end - 20 * 60_000), w: "icicle" });
+  await stored;
+  await expect(page.getByRole("heading", { name: "No profiles in this range" })).toBeVisible();
+  await expect(page.getByRole("combobox", { name: "Profile type" })).toHaveValue(HEAP_TYPE);
+  await expect(page.locator(".notice")).toHaveCount(0);
 });
 
 test("reversed range gives a notice and is shown the other way around", async ({ openShop, page }) => {

@@ -2,8 +2,8 @@
 
 const MS_PER_SECOND = 1_000;
 const MS_PER_DAY = 86_400_000;
-/** The server counts nanoseconds in 64 bits. */
-const MAX_TIME_MS = 9_223_372_036_854;
+/** Last time of the server, which counts nanoseconds in 64 bits. */
+export const MAX_TIME_MS = 9_223_372_036_854;
 
 /** Time that an offset refers to: the current one, its day in UTC, the end of the range, or milliseconds since 1970. */
 type TimeReference = "now" | "midnight" | "rangeEnd" | number;
