@@ -152,6 +152,18 @@ test("row opens Explore by click and by keyboard", async ({ openShop, page }) =>
   expect(new URL(page.url()).searchParams.get("q")).toBe(`{service_name="${name}"}`);
 });
 
+test("Enter in the filter opens the first row", async ({ openShop, page }) => {
+  await openShop({ p: "fleet", q: "{}" });
+  await expect(page.getByRole("row", { name: /checkout/ })).toBeVisible();
+  await page.keyboard.press("/");
+  await page.keyboard.type("cart");
+  await page.keyboard.press("Enter");
+  await flamePanel(page).ready();
+  expect(new URL(page.url()).searchParams.get("q")).toBe('{service_name="cart"}');
+  await page.goBack();
+  await expect(page.getByRole("searchbox", { name: "Filter rows" })).toHaveValue("cart");
+});
+
 test("fleet and its rows keep nothing of the service before", async ({ openShop, page }) => {
   const details = {
     g: "pod",

@@ -64,6 +64,11 @@ function FleetTable({ data }: { readonly data: FleetData }) {
   );
 }
 
+function openFirstRow(label: string): void {
+  const row = shownRows.peek()[0];
+  if (row !== undefined) navigate(exploreOfRow(row, label));
+}
+
 function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: number }) {
   const state = view.value;
   const duration = data.range.end - data.range.start;
@@ -80,6 +85,9 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
         data-search-field
         value={state.fleetFilter}
         onInput={(event) => navigate({ fleetFilter: event.currentTarget.value }, "typing")}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") openFirstRow(data.label);
+        }}
       />
       <LabelInput
         label="Group by"
