@@ -52,6 +52,10 @@ test("ranges are presets or two times, in UTC or local time", async ({ openShop,
   await page.getByLabel("From").fill("soon");
   await expect(page.getByRole("alert").filter({ hasText: 'from is "soon"' })).toBeVisible();
   await expect(apply).toBeDisabled();
+  await page.getByLabel("From").fill("2026-02-30");
+  await expect(page.getByRole("alert").filter({ hasText: "no such day" })).toBeVisible();
+  await page.getByLabel("From").fill("now-1000y");
+  await expect(page.getByRole("alert").filter({ hasText: "out of range" })).toBeVisible();
   const end = shopSite.shop.end - 1_800_000;
   const start = end - 900_000;
   await page.getByLabel("Until").fill(new Date(end).toISOString());

@@ -322,6 +322,18 @@ function zoneOffsetMs(zone: string): number | undefined {
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
+/** Why a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot count it. */
+export type TimeProblem = "form" | "calendar" | "range";
+
+/** Returns why a text is no time. */
+export function timeProblem(text: string, zone: InputZone = "utc"): TimeProblem {
+  const trimmed = text.trim();
+  if (DATE_TIME.test(trimmed)) return parseDateTime(trimmed, zone) === undefined ? "calendar" : "range";
+  // A number of eight digits that is no Unix time has the form of a day.
+  if (/^\d{8}$/.test(trimmed)) return "calendar";
+  return /^\d+$/.test(trimmed) || parseExpression(text, zone) !== undefined ? "range" : "form";
+}
+
 /** Writes a time as RFC 3339 in UTC. */
 export function isoTime(ms: number): string {
   return new Date(ms).toISOString().replace(/\.000Z$/, "Z");
