@@ -105,6 +105,13 @@ for (const [path, parameters, isLeft] of OLD_LINKS) {
   });
 }
 
+test("old link with an unknown type keeps the application", async ({ page, shopSite }) => {
+  await page.goto(`${shopSite.url}/?${new URLSearchParams({ query: "checkout.foo{}", from: "now-1h" })}`);
+  await flamePanel(page).ready();
+  await expect(page.locator(".notice")).toContainText("checkout.foo");
+  await expect(page.locator(".chip")).toContainText("checkout");
+});
+
 test("unknown versions, parameters and values give notices and the nearest view", async ({
   openShop,
   page,
