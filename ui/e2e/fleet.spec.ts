@@ -132,6 +132,25 @@ test("last seen is the age now, also for an old range", async ({ page, startOwnS
   await page.goto(linkTo(url, {}));
   await page.getByRole("button", { name: "Go to the newest data" }).click();
   await expect(page.getByRole("row", { name: /retired/ })).toContainText("61 d ago");
+  await expect(page.locator(".fleet-count")).toContainText(/^1 service ·/);
+});
+
+test("small cost is not cut", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  await pushFile(api, "main;work 1\n", { name: "small.cpu", fromMs: Date.now() - 60_000 });
+  await page.goto(linkTo(url, { f: "now-3h" }));
+  const cell = page
+    .getByRole("row", { name: /small/ })
+    .getByRole("gridcell")
+    .filter({ hasText: /cores$/ });
+  await expect(cell).toContainText(/^0\.00000/);
+  const boxes = await cell.locator("span").evaluate((text) => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return [range.getBoundingClientRect(), text.closest("[role=gridcell]")?.getBoundingClientRect()];
+  });
+  expect(boxes[0]?.left).toBeGreaterThanOrEqual(boxes[1]?.left ?? Number.NaN);
+  expect(boxes[0]?.right).toBeLessThanOrEqual(boxes[1]?.right ?? Number.NaN);
 });
 
 test("row opens Explore by click and by keyboard", async ({ openShop, page }) => {

@@ -59,7 +59,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "cost",
       title: isAverage ? "Average" : "Cost",
-      width: "100px",
+      width: "128px",
       isNumber: true,
       canSort: true,
       hint: isAverage ? "Average of the profiles in the range" : "Sum of the range, divided by its duration",
