@@ -88,7 +88,7 @@ export function MatcherEditor({ matcher, others, onApply, onCancel }: MatcherEdi
       </button>
       {isValueMissing && (
         <span class="matcher-hint" role="alert">
-          The value is empty. Type one, or press Apply for profiles without the label.
+          The value is empty. Type one, or press Apply to compare with the empty value.
         </span>
       )}
     </span>
