@@ -1,7 +1,10 @@
 // Entry of the page: opens the page that the address names.
 import { computed, effect } from "@preact/signals";
 import { render } from "preact";
+import { useRef } from "preact/hooks";
 import { startHeartbeat } from "./api/server_state";
+import { useKeptFocus } from "./components/keep_focus";
+import { QueryPanel } from "./components/query_panel";
 import { profileTypes, startProfileTypeChoice } from "./components/shell/profile_type_select";
 import { startRefresh } from "./components/shell/refresh_control";
 import { Shell } from "./components/shell/shell";
@@ -31,8 +34,27 @@ function App() {
 /** Whether the range has no profile type, so that no page has anything to show. */
 const hasNoTypes = computed(() => {
   const { kind, value } = profileTypes.state.value;
-  return view.value.profileType === "" && kind === "done" && value?.length === 0;
+  return view.value.profileType === "" && (kind === "done" || kind === "loading") && value?.length === 0;
 });
+
+/** Whether the page waits for the profile types because its link names none. Without a type it cannot query anything. */
+const needsTypes = computed(
+  () =>
+    view.value.profileType === "" && profileTypes.state.value.kind !== "done" && view.value.page !== "start",
+);
+
+/** Progress or error of the profile types, in place of a page that needs one. */
+function TypesPanel() {
+  const element = useRef<HTMLElement>(null);
+  useKeptFocus(element);
+  return (
+    <main ref={element}>
+      <QueryPanel query={profileTypes} label="Profile types">
+        {() => null}
+      </QueryPanel>
+    </main>
+  );
+}
 
 function CurrentPage({ page }: { readonly page: PageName }) {
   if (page === "start") return <StartPage />;
@@ -43,6 +65,7 @@ function CurrentPage({ page }: { readonly page: PageName }) {
       </main>
     );
   }
+  if (needsTypes.value) return <TypesPanel />;
   if (page === "explore") return <ExplorePage />;
   // The first response decides between the fleet and the start page. Until then neither is shown.
   const isUndecided = isStoreEmpty.value === undefined && profileStats.state.value.kind === "loading";

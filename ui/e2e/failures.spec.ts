@@ -38,6 +38,30 @@ test("401 asks for a token, which is kept for the tab", async ({ page, startOwnS
   expect(stored[1]).toContain("secret-token");
 });
 
+test("failed profile types show an error with Retry, not a wrong selector", async ({
+  page,
+  startOwnSite,
+}) => {
+  const site = await startOwnSite({ needsProxy: true });
+  await pushFile(site.api, "main;work 5\n", { name: "shop.cpu", fromMs: Date.now() - 60_000 });
+  let isBroken = true;
+  proxyOf(site).replace = (path) =>
+    isBroken && /ProfileTypes|LabelNames/.test(path)
+      ? connectError(400, "invalid_argument", "tenant has a bad character")
+      : undefined;
+  await page.goto(linkTo(site.url, { p: "explore", w: "icicle" }));
+  const main = page.getByRole("main");
+  await expect(main.getByRole("alert")).toContainText("tenant has a bad character");
+  await expect(page.getByRole("alert"), "the selector has no error").toHaveCount(1);
+  await expect(page.getByRole("button", { name: "As text" })).toBeEnabled();
+  const retry = main.getByRole("button", { name: "Retry" });
+  await retry.press("Enter");
+  await expect(retry).toBeFocused();
+  isBroken = false;
+  await retry.press("Enter");
+  await flamePanel(page, "icicle").ready();
+});
+
 for (const [status, code] of [
   [429, "resource_exhausted"],
   [503, "unavailable"],

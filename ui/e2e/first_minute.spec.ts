@@ -25,6 +25,18 @@ test("first profile opens the fleet and one click shows its flame graph", async 
   await expect(panel.summary).toContainText("80 ms");
 });
 
+test("profile of 1970 is stated, and the next one opens the fleet", async ({ page, startOwnSite }) => {
+  const { url, api } = await startOwnSite();
+  await page.goto(`${url}/ui/`);
+  await expect(page.getByRole("heading", { name: "No profiles yet" })).toBeVisible();
+  await pushFile(api, "main;work 5\n", { name: "undated.cpu", fromMs: 5_000 });
+  const main = page.getByRole("main");
+  await expect(main).toContainText("All stored profiles are dated before 2000");
+  await expect(main.getByRole("button"), "no range is suggested").toHaveCount(0);
+  await pushFile(api, "main;work 5\n", { name: "first.cpu", fromMs: Date.now() - 10_000 });
+  await expect(page.getByRole("row", { name: /first/ })).toBeVisible();
+});
+
 test("command for curl of the start page sends a profile", async ({ page, startOwnSite }) => {
   const { url, api } = await startOwnSite();
   await page.goto(`${url}/ui/`);

@@ -1,7 +1,7 @@
 // Fleet: each number equals that of the API, with at most three calls.
 import { costChange, formatCost, formatRate } from "../app/theme/cost";
 import { formatPercent, formatTime } from "../app/theme/format";
-import { callApi } from "./support/api";
+import { callApi, pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { flamePanel } from "./support/flame";
 import { CPU_TYPE, HEAP_TYPE, totalOf } from "./support/shop";
@@ -126,6 +126,33 @@ test("rows sort, filter and group by a label", async ({ openShop, shopSite, page
   }
 });
 
+test("last seen is the age now, also for an old range", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  await pushFile(api, "main;work 5\n", { name: "retired.cpu", fromMs: Date.now() - 61.5 * 86_400_000 });
+  await page.goto(linkTo(url, {}));
+  await page.getByRole("button", { name: "Go to the newest data" }).click();
+  await expect(page.getByRole("row", { name: /retired/ })).toContainText("61 d ago");
+  await expect(page.locator(".fleet-count")).toContainText(/^1 service ·/);
+});
+
+test("small cost is not cut", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  await pushFile(api, "main;work 1\n", { name: "small.cpu", fromMs: Date.now() - 60_000 });
+  await page.goto(linkTo(url, { f: "now-3h" }));
+  const cell = page
+    .getByRole("row", { name: /small/ })
+    .getByRole("gridcell")
+    .filter({ hasText: /cores$/ });
+  await expect(cell).toContainText(/^0\.00000/);
+  const boxes = await cell.locator("span").evaluate((text) => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return [range.getBoundingClientRect(), text.closest("[role=gridcell]")?.getBoundingClientRect()];
+  });
+  expect(boxes[0]?.left).toBeGreaterThanOrEqual(boxes[1]?.left ?? Number.NaN);
+  expect(boxes[0]?.right).toBeLessThanOrEqual(boxes[1]?.right ?? Number.NaN);
+});
+
 test("row opens Explore by click and by keyboard", async ({ openShop, page }) => {
   await openShop({ p: "fleet", q: "{}" });
   await page.getByRole("row", { name: /checkout/ }).click();
@@ -142,6 +169,18 @@ test("row opens Explore by click and by keyboard", async ({ openShop, page }) =>
   await page.keyboard.press("Enter");
   await panel.ready();
   expect(new URL(page.url()).searchParams.get("q")).toBe(`{service_name="${name}"}`);
+});
+
+test("Enter in the filter opens the first row", async ({ openShop, page }) => {
+  await openShop({ p: "fleet", q: "{}" });
+  await expect(page.getByRole("row", { name: /checkout/ })).toBeVisible();
+  await page.keyboard.press("/");
+  await page.keyboard.type("cart");
+  await page.keyboard.press("Enter");
+  await flamePanel(page).ready();
+  expect(new URL(page.url()).searchParams.get("q")).toBe('{service_name="cart"}');
+  await page.goBack();
+  await expect(page.getByRole("searchbox", { name: "Filter rows" })).toHaveValue("cart");
 });
 
 test("fleet and its rows keep nothing of the service before", async ({ openShop, page }) => {

@@ -1,9 +1,10 @@
 // Links: each view is one, Back undoes a step, old and damaged links open the nearest view.
 import type { Page } from "@playwright/test";
+import { formatValue } from "../app/theme/format";
 import { pushFile } from "./support/api";
 import { expect, linkTo, test } from "./support/fixtures";
 import { fetchFlame, flamePanel, nodeAt } from "./support/flame";
-import { CPU_TYPE, type ShopRange } from "./support/shop";
+import { CPU_TYPE, HEAP_TYPE, type ShopRange } from "./support/shop";
 
 const MARSHAL_PATH = [
   "main.main",
@@ -14,7 +15,7 @@ const MARSHAL_PATH = [
 
 /** Returns all that a view shows as text, without times that pass. */
 async function readView(page: Page): Promise<string> {
-  return (await page.locator("main").innerText()).replace(/\d+ s ago/g, "");
+  return (await page.locator("main").innerText()).replace(/\d+ (s|min) ago/g, "");
 }
 
 /** Waits until all parts of a view have their results. */
@@ -104,6 +105,13 @@ for (const [path, parameters, isLeft] of OLD_LINKS) {
   });
 }
 
+test("old link with an unknown type keeps the application", async ({ page, shopSite }) => {
+  await page.goto(`${shopSite.url}/?${new URLSearchParams({ query: "checkout.foo{}", from: "now-1h" })}`);
+  await flamePanel(page).ready();
+  await expect(page.locator(".notice")).toContainText("checkout.foo");
+  await expect(page.locator(".chip")).toContainText("checkout");
+});
+
 test("unknown versions, parameters and values give notices and the nearest view", async ({
   openShop,
   page,
@@ -129,6 +137,52 @@ test("unusable times, ids and orders give notices and are not used", async ({ op
   const functions = calls.find(({ method }) => method.endsWith("/Functions"));
   expect(functions?.message.query.profileIdSelector).toBeUndefined();
   expect(new URL(page.url()).search).not.toMatch(/banana|zzz|foo/);
+});
+
+test("unknown profile type gives a notice and the first type", async ({ openShop, page }) => {
+  await openShop({ y: "no:such:type:a:b", w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  await expect(page.locator(".notice")).toContainText("no:such:type:a:b. The page shows CPU time");
+  await expect(page.getByRole("combobox", { name: "Profile type" })).toHaveValue(CPU_TYPE);
+  expect(new URL(page.url()).searchParams.get("y")).toBe(CPU_TYPE);
+});
+
+test("profile type without profiles in the range stays", async ({ openShop, page, shopSite }) => {
+  const stored = page.waitForResponse(
+    (response) =>
+      response.url().endsWith("/ProfileTypes") &&
+      (response.request().postData() ?? "").includes('"start":"1"'),
+  );
+  const { end } = shopSite.shop;
+  await openShop({ y: HEAP_TYPE, f: String(end - 44 * 60_000), u: String(end - 20 * 60_000), w: "icicle" });
+  await stored;
+  await expect(page.getByRole("heading", { name: "No profiles in this range" })).toBeVisible();
+  await expect(page.getByRole("combobox", { name: "Profile type" })).toHaveValue(HEAP_TYPE);
+  await expect(page.locator(".notice")).toHaveCount(0);
+});
+
+test("reversed range gives a notice and is shown the other way around", async ({ openShop, page }) => {
+  await openShop({ f: "now", u: "now-1h", w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  await expect(page.locator(".notice")).toContainText("from now until now-1h");
+  await expect(page.getByRole("button", { name: /^Time range/ })).toContainText("Last 1 hour");
+});
+
+test("range from 1970 without a profile type shows all data", async ({
+  openShop,
+  page,
+  callShop,
+  shopQuery,
+}) => {
+  await openShop({ f: "0", y: "", w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const query = shopQuery({ start: "1" });
+  const { total } = await callShop("athanor.v1.ExploreService/Functions", { query });
+  await expect(panel.summary).toContainText(formatValue(BigInt(total), "nanoseconds"));
+  await page.goto(linkTo(new URL(page.url()).origin, { f: "0" }));
+  await expect(page.getByRole("row", { name: /checkout/ })).toBeVisible();
+  await expect(page.getByRole("alert")).toHaveCount(0);
 });
 
 test("unknown version gives a notice", async ({ page, shopSite }) => {

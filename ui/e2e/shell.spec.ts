@@ -52,6 +52,10 @@ test("ranges are presets or two times, in UTC or local time", async ({ openShop,
   await page.getByLabel("From").fill("soon");
   await expect(page.getByRole("alert").filter({ hasText: 'from is "soon"' })).toBeVisible();
   await expect(apply).toBeDisabled();
+  await page.getByLabel("From").fill("2026-02-30");
+  await expect(page.getByRole("alert").filter({ hasText: "no such day" })).toBeVisible();
+  await page.getByLabel("From").fill("now-1000y");
+  await expect(page.getByRole("alert").filter({ hasText: "out of range" })).toBeVisible();
   const end = shopSite.shop.end - 1_800_000;
   const start = end - 900_000;
   await page.getByLabel("Until").fill(new Date(end).toISOString());
@@ -156,6 +160,51 @@ test("chips are added, edited and removed, with the server's counts", async ({
   await expect.poll(() => parameter(page, "q")).toBeNull();
   await page.goBack();
   await expect(page.locator(".chip")).toContainText("checkout-[ab]");
+});
+
+test("Enter never applies an empty value, and the focus stays in the selector", async ({
+  openShop,
+  page,
+}) => {
+  await openShop({ q: "{}", w: "icicle" });
+  await flamePanel(page, "icicle").ready();
+  const add = page.getByRole("button", { name: "+ Label" });
+  const name = page.getByRole("combobox", { name: "Label name" });
+  const value = page.getByRole("combobox", { name: "Label value" });
+  await add.focus();
+  await page.keyboard.press("Enter");
+  await expect(name).toBeFocused();
+  await page.keyboard.type("po");
+  await page.keyboard.press("Enter");
+  await expect(value).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("alert").filter({ hasText: "The value is empty" })).toBeVisible();
+  await expect(value).toBeFocused();
+  await page.keyboard.type("1");
+  await expect(value).toHaveValue("1");
+  expect([parameter(page, "q"), parameter(page, "w")]).toEqual([null, "icicle"]);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Escape");
+  await expect(add).toBeFocused();
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("po");
+  await expect(page.getByRole("option", { name: /^pod/ })).toBeVisible();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await expect(value).toBeFocused();
+  await page.keyboard.type("cart-a");
+  await page.keyboard.press("Enter");
+  await expect.poll(() => parameter(page, "q")).toBe('{pod="cart-a"}');
+  await expect(add).toBeFocused();
+  await page.getByRole("button", { name: /^Remove pod/ }).press("Enter");
+  await expect.poll(() => parameter(page, "q")).toBeNull();
+  await expect(add).toBeFocused();
+  await page.getByRole("button", { name: "As text" }).click();
+  const text = page.getByRole("textbox", { name: "Selector as text" });
+  await text.fill('{pod="cart-a"}');
+  await text.press("Enter");
+  await expect.poll(() => parameter(page, "q")).toBe('{pod="cart-a"}');
+  await expect(text).toBeFocused();
 });
 
 test("quick changes of the selector add up, and a newer view replaces pending ones", async ({

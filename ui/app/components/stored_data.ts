@@ -12,17 +12,38 @@ const FIRST_PLAUSIBLE_MS = Date.UTC(2000, 0, 1);
 const SUGGESTED_RANGE_MS = 3_600_000;
 const MAX_SUGGESTED_RANGE_MS = 30 * 86_400_000;
 
+/** Times of the stored profiles. The server leaves out profiles without a plausible time. */
+export interface StoreStats extends GetProfileStatsResponse {
+  /** Whether the only profiles are those without a plausible time. */
+  readonly hasOnlyUndated: boolean;
+}
+
 /** Oldest and newest time of all stored profiles of the tenant. */
 export const profileStats = liveQuery(
   () => ({ tenant: view.value.tenant }),
-  async ({ tenant }, signal) =>
-    (await call("querier.v1.QuerierService/GetProfileStats", {}, { signal, tenant })).message,
+  async ({ tenant }, signal): Promise<StoreStats> => {
+    const { message } = await call("querier.v1.QuerierService/GetProfileStats", {}, { signal, tenant });
+    const hasOnlyUndated = message.dataIngested !== true && (await hasUndatedProfiles(tenant, signal));
+    return { ...message, hasOnlyUndated };
+  },
 );
+
+async function hasUndatedProfiles(tenant: string, signal: AbortSignal): Promise<boolean> {
+  const range = { start: "1", end: String(FIRST_PLAUSIBLE_MS) };
+  const { message } = await call("querier.v1.QuerierService/ProfileTypes", range, { signal, tenant });
+  return (message.profileTypes ?? []).length > 0;
+}
+
+/** Whether the server has a profile with a plausible time; undefined while that is unknown. */
+export const hasDatedProfiles: ReadonlySignal<boolean | undefined> = computed(() => {
+  const stats = profileStats.state.value.value;
+  return stats === undefined ? undefined : stats.dataIngested === true;
+});
 
 /** Whether the server has no profile at all; undefined while that is unknown. */
 export const isStoreEmpty: ReadonlySignal<boolean | undefined> = computed(() => {
   const stats = profileStats.state.value.value;
-  return stats === undefined ? undefined : stats.dataIngested !== true;
+  return stats === undefined ? undefined : stats.dataIngested !== true && !stats.hasOnlyUndated;
 });
 
 /** Range that a user may want to open. Times are texts of the view. */

@@ -64,11 +64,18 @@ function FleetTable({ data }: { readonly data: FleetData }) {
   );
 }
 
+function openFirstRow(label: string): void {
+  const row = shownRows.peek()[0];
+  if (row !== undefined) navigate(exploreOfRow(row, label));
+}
+
 function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: number }) {
   const state = view.value;
   const duration = data.range.end - data.range.start;
   const total = formatCost(fleetTotal(data.rows), duration, data.profileType);
-  const noun = data.label === SERVICE_LABEL ? "services" : `values of ${fleetLabel(state)}`;
+  const [one, many] = data.label === SERVICE_LABEL ? ["service", "services"] : ["value", "values"];
+  const noun = data.rows.length === 1 ? one : many;
+  const origin = data.label === SERVICE_LABEL ? "" : ` of ${fleetLabel(state)}`;
   const count = shown === data.rows.length ? `${shown}` : `${shown} of ${data.rows.length}`;
   return (
     <>
@@ -80,6 +87,9 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
         data-search-field
         value={state.fleetFilter}
         onInput={(event) => navigate({ fleetFilter: event.currentTarget.value }, "typing")}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") openFirstRow(data.label);
+        }}
       />
       <LabelInput
         label="Group by"
@@ -89,6 +99,7 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
       />
       <span class="fleet-count" role="status">
         {count} {noun}
+        {origin}
         {isGauge(data.profileType) ? null : <span class="fleet-total"> · {total}</span>}
       </span>
       <FleetRequests />

@@ -5,6 +5,7 @@ import type { TableColumn } from "../components/virtual_list";
 import { costChange, formatCost, formatPrecise, isGauge, parseProfileType, writeNumber } from "../theme/cost";
 import { formatPercent, formatTime } from "../theme/format";
 import { nameProfileType } from "../theme/profile_types";
+import { now } from "../url/clock";
 import { hrefOf, view } from "../url/store";
 import { exploreOfRow } from "./explore_link";
 import type { FleetData } from "./fleet_query";
@@ -58,7 +59,7 @@ function costColumns(data: FleetData, total: bigint): TableColumn<FleetRow>[] {
     {
       key: "cost",
       title: isAverage ? "Average" : "Cost",
-      width: "100px",
+      width: "128px",
       isNumber: true,
       canSort: true,
       hint: isAverage ? "Average of the profiles in the range" : "Sum of the range, divided by its duration",
@@ -158,11 +159,13 @@ function seenColumn(data: FleetData): TableColumn<FleetRow> {
     width: "88px",
     isNumber: true,
     canSort: true,
-    hint: "End of the last step of the trend with a profile of this type",
+    hint: "Age of the last step of the trend with a profile of this type. Profiles after the range do not count.",
     cell: ({ lastSeen }) => {
       if (lastSeen === undefined) return <span class="fleet-none">–</span>;
       return (
-        <span title={formatTime(lastSeen, view.value.timeZone)}>{lastSeenText(lastSeen, data.range)}</span>
+        <span title={formatTime(lastSeen, view.value.timeZone)}>
+          {lastSeenText(lastSeen, data.range.step, now.value)}
+        </span>
       );
     },
     text: ({ lastSeen }) => (lastSeen === undefined ? "" : new Date(lastSeen).toISOString()),

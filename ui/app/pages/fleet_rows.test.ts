@@ -83,13 +83,21 @@ test("sparkline_has_at_most_sixty_points_and_ends_with_the_range", () => {
   expect([odd.step, pointCount(odd), firstPoint(odd)]).toEqual([2_000, 31, 1_000]);
 });
 
-test("last_profile_has_the_age_of_a_step_or_more", () => {
-  const range = { start: 0, end: 7_200_000, step: 15_000 };
-  expect([7_200_000, 7_185_000, 7_170_000, 7_050_000, 0].map((time) => lastSeenText(time, range))).toEqual([
+test("last_profile_has_its_age_now_in_whole_steps", () => {
+  const now = 7_200_000;
+  const textOf = (lastSeen: number, currentTime = now) => lastSeenText(lastSeen, 15_000, currentTime);
+  expect([7_200_000, 7_185_000, 7_170_000, 7_050_000, 0].map((time) => textOf(time))).toEqual([
     "< 15 s ago",
     "< 15 s ago",
     "30 s ago",
     "2 min ago",
     "2 h ago",
   ]);
+  // The end of the range does not count: the last step of an old range is old.
+  expect(textOf(7_200_000, now + 61 * 86_400_000)).toBe("61 d ago");
+});
+
+test("last_step_may_end_after_now", () => {
+  expect(lastSeenText(7_210_000, 15_000, 7_200_000)).toBe("< 15 s ago");
+  expect(lastSeenText(10_800_000, 15_000, 7_200_000)).toBe("in 60 min");
 });

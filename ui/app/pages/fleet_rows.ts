@@ -173,8 +173,10 @@ function compareChange(left: FleetRow, right: FleetRow): number {
   return compareIntegers(left.value * (right.previous ?? 0n), right.value * (left.previous ?? 0n));
 }
 
-/** Returns the time from the last profile to the end of the range. It is no more exact than a step. */
-export function lastSeenText(lastSeen: number, { end, step }: TimeRange): string {
-  const age = end - lastSeen;
+/** Returns the time from the last profile to the current time. It is no more exact than a step of the trend. */
+export function lastSeenText(lastSeen: number, step: number, currentTime: number): string {
+  const age = currentTime - lastSeen;
+  // The last step of a range may end after the current time.
+  if (age < -step) return `in ${formatAge(-age)}`;
   return age <= step ? `< ${formatAge(step)} ago` : `${formatAge(age)} ago`;
 }

@@ -4,6 +4,7 @@ import { serverUrl } from "../api/server_state";
 import { copyText } from "../components/clipboard";
 import {
   findNewest,
+  hasDatedProfiles,
   isStoreEmpty,
   newestRange,
   profileStats,
@@ -23,10 +24,10 @@ import "./start.css";
 /** The fleet appears within 2 s of the first profile. */
 const POLL_INTERVAL_MS = 750;
 
-/** Polls for the first profile while there is none and the page is visible. Then opens the fleet. */
+/** Polls for the first profile with a plausible time while the page is visible. Then opens the fleet. */
 export function startDataPolls(): void {
   effect(() => {
-    if (isStoreEmpty.value !== true) return;
+    if (hasDatedProfiles.value !== false) return;
     const poll = () => {
       if (!document.hidden && profileStats.state.peek().kind !== "loading") profileStats.reload();
     };
@@ -35,7 +36,7 @@ export function startDataPolls(): void {
     return () => {
       clearInterval(timer);
       document.removeEventListener("visibilitychange", poll);
-      if (isStoreEmpty.peek() !== false) return;
+      if (hasDatedProfiles.peek() !== true) return;
       if (view.peek().page === "start") replaceView({ page: "fleet" });
       refresh();
     };
@@ -151,6 +152,10 @@ function useSelectedTimes(): StoredTimes | undefined {
   return times === undefined || kind !== "done" ? times : { ...times, newest: value ?? times.newest };
 }
 
+const UNMATCHED_TEXT = "No profile of this range matches the selector and the profile type.";
+const UNDATED_TEXT =
+  "All stored profiles are dated before 2000, as those of 1970 are if a sender sets no time. This page opens the services as soon as a profile with a valid time is stored.";
+
 /** Says that the range has no profiles of the selection, and when there are some. */
 export function OtherTime() {
   const times = useSelectedTimes();
@@ -164,7 +169,7 @@ export function OtherTime() {
     <div class="other-time">
       <h2>{isInRange ? "No matching profiles" : "No profiles in this range"}</h2>
       {times?.newest === undefined || isInRange ? (
-        <p>No profile of this range matches the selector and the profile type.</p>
+        <p>{hasDatedProfiles.value === false ? UNDATED_TEXT : UNMATCHED_TEXT}</p>
       ) : (
         <p>
           The newest profile is of {formatTime(times.newest, timeZone)},{" "}

@@ -72,8 +72,19 @@ test("all suffixes of old clients have a profile type", () => {
   });
 });
 
+test("application with an unknown suffix keeps its service, with a notice", () => {
+  const { state, notices } = decode("/ui/?query=my.shop%7Bpod%3D%22a%22%7D");
+  expect(notices).toHaveLength(1);
+  expect(notices[0]).toContain("application my.shop ");
+  expect(state).toMatchObject({
+    page: "explore",
+    profileType: "",
+    selector: '{service_name=~"my|my\\\\.shop", pod="a"}',
+  });
+});
+
 test("unreadable parts give notices and the nearest view", () => {
-  const { state, notices } = decode("/ui/?query=shop.unknown&from=yesterdayish");
+  const { state, notices } = decode("/ui/?query=no%20app.unknown&from=yesterdayish");
   expect(notices).toHaveLength(2);
   expect(state.page).toBe("fleet");
   expect(state.from).toBe(DEFAULT_VIEW.from);

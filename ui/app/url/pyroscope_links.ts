@@ -67,6 +67,10 @@ function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefin
   const parsed = parseOldQuery(query);
   if (parsed === undefined)
     notices.push(`The link's query is no application and no profile type: ${query.slice(0, 80)}`);
+  else if (parsed.untypedName !== undefined)
+    notices.push(
+      `The link's application ${parsed.untypedName.slice(0, 80)} names no known profile type. The page shows the first one.`,
+    );
   const times = storeRange(
     read("from") || DEFAULT_VIEW.from,
     // Links of Grafana call it so.
@@ -81,7 +85,7 @@ function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefin
   const state: ViewState = {
     ...DEFAULT_VIEW,
     page: parsed === undefined || query === "" ? "fleet" : "explore",
-    ...parsed,
+    ...(parsed === undefined ? {} : { profileType: parsed.profileType, selector: parsed.selector }),
     from: times.from ?? DEFAULT_VIEW.from,
     until: times.until ?? DEFAULT_VIEW.until,
     groupBy: parameters.get("groupBy") ?? "",
@@ -91,8 +95,17 @@ function decodePyroscopeLink(parameters: URLSearchParams, path: string | undefin
   return { state: decodeView(encodeView(state)).state, notices };
 }
 
-/** Parses `app.cpu{…}` or `name:type:unit:type:unit{…}`. */
-export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "selector"> | undefined {
+/** Selection of an old query. */
+export interface OldQuery extends Pick<ViewState, "profileType" | "selector"> {
+  /** Name of the application if its suffix is no known profile type. */
+  readonly untypedName?: string;
+}
+
+/** Text without spaces and without the characters of matchers. */
+const APPLICATION_NAME = /^[^\s"'`=!~,{}]+$/;
+
+/** Parses `app.cpu{…}` or `name:type:unit:type:unit{…}`. The type is empty if the name of an application has none. */
+export function parseOldQuery(query: string): OldQuery | undefined {
   const brace = query.indexOf("{");
   const name = (brace < 0 ? query : query.slice(0, brace)).trim();
   const matchers =
@@ -108,9 +121,12 @@ export function parseOldQuery(query: string): Pick<ViewState, "profileType" | "s
   const dot = name.lastIndexOf(".");
   const suffix = dot < 0 ? "cpu" : name.slice(dot + 1);
   const profileType = SUFFIX_TYPES.get(suffix);
-  if (profileType === undefined) return undefined;
+  if (profileType === undefined && !APPLICATION_NAME.test(name)) return undefined;
   const services = serviceMatcher(name, dot < 0 ? name : name.slice(0, dot));
-  return { profileType, selector: `{${services}${matchers === "" ? "" : `, ${matchers}`}}` };
+  const selector = `{${services}${matchers === "" ? "" : `, ${matchers}`}}`;
+  return profileType === undefined
+    ? { profileType: "", selector, untypedName: name }
+    : { profileType, selector };
 }
 
 // Text that was uploaded as `shop.cpu` has the service `shop`, a pprof has `shop.cpu`.

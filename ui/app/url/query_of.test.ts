@@ -49,6 +49,15 @@ test("fixed times of a link give the same range as the relative ones", () => {
   }
 });
 
+test("range from 1970 has a start that is not 0, and whole steps before its end", () => {
+  for (const from of ["0", "1970-01-01", "1969-12-31T18:15:00Z"]) {
+    const { start, end, step } = timeRangeOf({ from, until: "now" });
+    expect(start).toBe(1);
+    expect(end % step).toBe(0);
+  }
+  expect(timeRangeOf({ from: "1969-12-30", until: "1969-12-31" }).end).toBeGreaterThan(1);
+});
+
 test("reversed, empty and unreadable ranges stay usable", () => {
   for (const [from, until] of [
     ["now", "now-1h"],

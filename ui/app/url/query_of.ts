@@ -4,7 +4,7 @@ import { now } from "./clock";
 import { isSlidingTime, parseFrom, parseUntil } from "./time";
 import { DEFAULT_VIEW, type TransformState, type ViewState } from "./view_state";
 
-/** Range of a view in milliseconds since 1970, both ends in it. Both are multiples of the step. */
+/** Range of a view in milliseconds since 1970, both ends in it. Both are multiples of the step, except for the first start. */
 export interface TimeRange {
   readonly start: number;
   readonly end: number;
@@ -23,6 +23,8 @@ const MAX_STEPS = 241;
 const USUAL_MIN_STEP_MS = 15_000;
 const MAX_SHORT_STEPS = 21;
 const MIN_RANGE_MS = 1_000;
+/** First start of a range. The server reads 0 as no time, and has no profiles from before 1970. */
+const FIRST_START_MS = 1;
 
 /** Times of a view as they were chosen, in milliseconds since 1970. The first one is the earlier one. */
 export function chosenTimesOf({ from, until }: Pick<ViewState, "from" | "until">): readonly [number, number] {
@@ -44,11 +46,11 @@ export function timeRangeOf(state: Pick<ViewState, "from" | "until">): TimeRange
   // The number of steps of a sliding range stays the same wherever `now` lies within a step.
   const isSliding = isSlidingTime(state.from) && isSlidingTime(state.until);
   const roundTo = (step: number): TimeRange => {
-    const end = Math.ceil(until / step) * step;
+    const end = Math.max(Math.ceil(until / step) * step, step);
     const start = isSliding
       ? end - (Math.ceil((until - from) / step) + 1) * step
       : Math.floor(from / step) * step;
-    return { start, end, step };
+    return { start: Math.max(start, FIRST_START_MS), end, step };
   };
   const fits = ({ start, end, step }: TimeRange) =>
     (end - start) / step <= (step < USUAL_MIN_STEP_MS ? MAX_SHORT_STEPS : MAX_STEPS);

@@ -8,6 +8,7 @@ import {
   parseUntil,
   storeRange,
   storeTime,
+  timeProblem,
 } from "./time";
 
 afterEach(() => vi.unstubAllEnvs());
@@ -166,4 +167,22 @@ test("spans have their largest whole unit", () => {
     "2h",
     "1d",
   ]);
+});
+
+test("text that is no time has its reason", () => {
+  const reasons = [
+    ["2026-02-30", "calendar"],
+    ["2026-02-03T25:00", "calendar"],
+    ["20260230", "calendar"],
+    ["2262-05-01", "range"],
+    ["now-1000y", "range"],
+    ["99999999999", "range"],
+    ["-5", "form"],
+    ["soon", "form"],
+    ["", "form"],
+  ] as const;
+  for (const [text, reason] of reasons) {
+    expect(parseUntil(text, Date.UTC(2026, 2, 2)), text).toBeUndefined();
+    expect(timeProblem(text), text).toBe(reason);
+  }
 });

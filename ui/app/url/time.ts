@@ -2,8 +2,8 @@
 
 const MS_PER_SECOND = 1_000;
 const MS_PER_DAY = 86_400_000;
-/** The server counts nanoseconds in 64 bits. */
-const MAX_TIME_MS = 9_223_372_036_854;
+/** Last time of the server, which counts nanoseconds in 64 bits. */
+export const MAX_TIME_MS = 9_223_372_036_854;
 
 /** Time that an offset refers to: the current one, its day in UTC, the end of the range, or milliseconds since 1970. */
 type TimeReference = "now" | "midnight" | "rangeEnd" | number;
@@ -320,6 +320,18 @@ function zoneOffsetMs(zone: string): number | undefined {
   const minutes = Number(zone.slice(4));
   if (hours > 23 || minutes > 59) return undefined;
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
+}
+
+/** Why a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot count it. */
+export type TimeProblem = "form" | "calendar" | "range";
+
+/** Returns why a text is no time. */
+export function timeProblem(text: string, zone: InputZone = "utc"): TimeProblem {
+  const trimmed = text.trim();
+  if (DATE_TIME.test(trimmed)) return parseDateTime(trimmed, zone) === undefined ? "calendar" : "range";
+  // A number of eight digits that is no Unix time has the form of a day.
+  if (/^\d{8}$/.test(trimmed)) return "calendar";
+  return /^\d+$/.test(trimmed) || parseExpression(text, zone) !== undefined ? "range" : "form";
 }
 
 /** Writes a time as RFC 3339 in UTC. */

@@ -35,15 +35,23 @@ function randomView(random: SeededRandom): ViewState {
       .toString(16)
       .padStart(digits, "0");
   const uuid = () => hexId(32).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
+  const [from, until] = random.pick([
+    ["now-1h", "now"],
+    ["1h30m", " 2026-03-02 10:15:30+05:45"],
+    ["yesterday", "now+1h"],
+    ["now-1d/d", "today/w"],
+    ["20260302-1h", "1772442000000"],
+    ["0", "1970-01-02T00:00:00Z"],
+  ] as const);
   return {
     page: random.pick(["start", "fleet", "explore"]),
     tenant: random.hostileText(),
     profileType: random.hostileText(),
     selector: random.hostileText(),
-    from: random.pick(["now-1h", "1h30m", "yesterday", "now-1d/d", "1772442000000", "20260302-1h"]),
-    until: random.pick(["now", " 2026-03-02 10:15:30+05:45", "now+1h", "1970-01-02T00:00:00Z", "today/w"]),
+    from,
+    until,
     timeZone: random.pick(["local", "utc"]),
-    refreshSeconds: random.below(1_000),
+    refreshSeconds: random.pick([0, 10, 30, 86_400]),
     groupBy: random.hostileText(),
     timelineMode: random.pick(["lines", "stacked"]),
     timelineValue: random.pick(["rate", "sum"]),
@@ -146,11 +154,32 @@ test("unusable values give notices and defaults", () => {
   expect(state.page).toBe("fleet");
 });
 
+test("intervals below 10 s are refused", () => {
+  expect(decodeView("?v=1&r=1").state.refreshSeconds).toBe(0);
+  expect(decodeView("?v=1&r=9").notices).toHaveLength(1);
+  expect(decodeView("?v=1&r=0").notices).toEqual([]);
+  expect(decodeView("?v=1&r=10").state.refreshSeconds).toBe(10);
+});
+
 test("unusable times, orders and groupings are not in the view", () => {
   const { state, notices } = decodeView("?v=1&f=banana&u=&o=foo&fo=-foo&fr=label:");
   expect(state).toEqual(DEFAULT_VIEW);
   expect(notices).toHaveLength(5);
   expect(notices[0]).toContain("f has an unusable value: banana");
+});
+
+test("times of a reversed range are swapped with a notice", () => {
+  for (const [search, from, until] of [
+    ["f=now&u=now-1h", "now-1h", "now"],
+    ["f=1772442000000&u=1772438400000", "1772438400000", "1772442000000"],
+    ["f=2100-01-01&u=1h", "now-1h", "2100-01-01"],
+  ] as const) {
+    const { state, notices } = decodeView(`?v=1&${search}`);
+    expect([state.from, state.until]).toEqual([from, until]);
+    expect(notices).toHaveLength(1);
+    expect(notices[0]).toContain("ends before it begins");
+  }
+  expect(decodeView("?v=1&f=1969-01-01&u=1970-01-01").notices[0]).toContain("parameter u");
 });
 
 test("unusable ids are dropped, others stay", () => {

@@ -1,6 +1,6 @@
 // State of a view as parameters of its link, and back.
 import { decodePath, encodePath } from "./frame_path";
-import { parseFrom, parseUntil } from "./time";
+import { parseFrom, parseUntil, storeRange } from "./time";
 import {
   DEFAULT_VIEW,
   FLEET_SORT_COLUMNS,
@@ -15,6 +15,7 @@ import {
 /** Version of the parameters. */
 export const URL_VERSION = 1;
 const MAX_LIST_ITEMS = 100;
+const MIN_REFRESH_SECONDS = 10;
 const MAX_REFRESH_SECONDS = 86_400;
 
 /** State of a link, and one text for each parameter that could not be used. */
@@ -79,8 +80,10 @@ function timeParameter(name: string, field: "from" | "until"): Parameter {
     read: ([value = ""], state) => {
       const now = Date.now();
       const time = field === "from" ? parseFrom(value, now, now) : parseUntil(value, now);
-      if (time !== undefined) state[field] = value;
-      return time !== undefined;
+      // No range ends before 1970.
+      if (time === undefined || (field === "until" && time <= 0)) return false;
+      state[field] = value;
+      return true;
     },
   };
 }
@@ -206,9 +209,10 @@ const refreshParameter: Parameter = {
   name: "r",
   write: ({ refreshSeconds }) => (refreshSeconds === 0 ? [] : [String(refreshSeconds)]),
   read: ([value = ""], state) => {
-    if (!/^\d{1,5}$/.test(value) || Number(value) > MAX_REFRESH_SECONDS) return false;
-    state.refreshSeconds = Number(value);
-    return true;
+    const seconds = /^\d{1,5}$/.test(value) ? Number(value) : Number.NaN;
+    const isUsable = seconds === 0 || (seconds >= MIN_REFRESH_SECONDS && seconds <= MAX_REFRESH_SECONDS);
+    if (isUsable) state.refreshSeconds = seconds;
+    return isUsable;
   },
 };
 
@@ -297,8 +301,22 @@ export function decodeView(search: string): DecodedView {
       );
     }
   }
+  const orderNotice = orderTimes(state);
+  if (orderNotice !== undefined) notices.push(orderNotice);
   for (const name of names) notices.push(`The link has an unknown parameter: ${shorten(name)}`);
   return { state, notices };
+}
+
+/** Swaps the times of a range that ends before it begins. Returns a notice if it does. */
+function orderTimes(state: WritableState): string | undefined {
+  const now = Date.now();
+  const { from, until } = state;
+  const end = parseUntil(until, now);
+  const start = end === undefined ? undefined : parseFrom(from, now, end);
+  if (start === undefined || end === undefined || start <= end) return undefined;
+  state.until = from;
+  state.from = storeRange(DEFAULT_VIEW.from, until, now).until ?? DEFAULT_VIEW.from;
+  return `The link's range ends before it begins: from ${shorten(from)} until ${shorten(until)}. The page shows it the other way around.`;
 }
 
 const MAX_NOTICE_CHARS = 80;

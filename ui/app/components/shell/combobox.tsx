@@ -22,7 +22,7 @@ interface ComboboxProps {
   readonly suggest: (prefix: string, signal: AbortSignal) => Promise<SuggestionList>;
   readonly onInput: (value: string) => void;
   /** Called when a suggestion is chosen, or Enter is pressed without one. */
-  readonly onCommit: (value: string) => void;
+  readonly onCommit: (value: string, isSuggested: boolean) => void;
 }
 
 const SUGGEST_DELAY_MS = 60;
@@ -75,11 +75,12 @@ export function Combobox({
   useLayoutEffect(() => {
     if (autoFocus === true) input.current?.focus();
   }, [autoFocus]);
-  const choose = (text: string) => {
+  const commit = (text: string, isSuggested: boolean) => {
     setOpen(false);
     setActive(-1);
-    onCommit(text);
+    onCommit(text, isSuggested);
   };
+  const choose = (text: string) => commit(text, true);
   const move = (step: number) => {
     const count = list.items.length;
     setOpen(true);
@@ -89,8 +90,10 @@ export function Combobox({
     const item = list.items[active];
     if (event.key === "ArrowDown") move(1);
     else if (event.key === "ArrowUp") move(-1);
-    else if (event.key === "Enter") choose(isOpen && item !== undefined ? item.text : value);
-    else if (event.key === "Escape" && isOpen) setOpen(false);
+    else if (event.key === "Enter") {
+      if (isOpen && item !== undefined) choose(item.text);
+      else commit(value, false);
+    } else if (event.key === "Escape" && isOpen) setOpen(false);
     else return;
     event.preventDefault();
     event.stopPropagation();

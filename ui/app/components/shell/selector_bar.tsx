@@ -1,6 +1,6 @@
 // Selector of the view, as chips or as text.
 import { computed, effect, signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { call } from "../../api/client";
 import { type ApiError, toApiError } from "../../api/errors";
 import { liveQuery } from "../../api/live_query";
@@ -28,6 +28,11 @@ async function checkSelector(selector: string, signal?: AbortSignal): Promise<tr
     { signal },
   );
   return true;
+}
+
+/** Returns whether the server rejected the selector itself, and not another part of the request such as its tenant. */
+function isSelectorError({ status, position, message }: ApiError): boolean {
+  return status === 400 && (position !== undefined || /^(selector|regular expression)\b/.test(message));
 }
 
 /** Selector that the server checks before the view has it. */
@@ -78,7 +83,7 @@ async function changeSelector(change: (current: string) => string): Promise<Chan
   if (controller.signal.aborted) return "replaced";
   dropPending();
   // Other failures say nothing about the selector. The page shows them.
-  if (error?.status === 400) return { selector, error };
+  if (error !== undefined && isSelectorError(error)) return { selector, error };
   navigate({ selector, zoomPath: [], selectedPath: [] });
   return "opened";
 }
@@ -87,7 +92,8 @@ export function SelectorBar() {
   const { selector } = view.value;
   const matchers = parseSelector(selector);
   const checked = selectorCheck.state.value;
-  const error = checked.kind === "failed" && checked.error?.status === 400 ? checked.error : undefined;
+  const failure = checked.kind === "failed" ? checked.error : undefined;
+  const error = failure !== undefined && isSelectorError(failure) ? failure : undefined;
   const isText = isTextMode.value || matchers === undefined || error !== undefined;
   return (
     <search
@@ -95,11 +101,7 @@ export function SelectorBar() {
       aria-label="Selector"
       aria-busy={pendingSelector.value !== undefined}
     >
-      {isText ? (
-        <SelectorText key={selector} selector={selector} error={error} />
-      ) : (
-        <SelectorChips matchers={matchers} />
-      )}
+      {isText ? <SelectorText selector={selector} error={error} /> : <SelectorChips matchers={matchers} />}
       <button
         type="button"
         class="button is-plain selector-mode"
@@ -123,6 +125,7 @@ interface SelectorTextProps {
 function SelectorText({ selector, error }: SelectorTextProps) {
   const [text, setText] = useState(selector);
   const [rejection, setRejection] = useState(error);
+  useEffect(() => setText(selector), [selector]);
   useEffect(() => setRejection(error), [error]);
   const apply = async () => {
     const result = await changeSelector(() => text);
@@ -144,22 +147,39 @@ function SelectorText({ selector, error }: SelectorTextProps) {
   );
 }
 
+/** Moves the focus of a removed chip or editor to the button for a new label, so that keys do not fall to the page. */
+function useRestoredFocus(selector: string, editedIndex: number | undefined) {
+  const bar = useRef<HTMLDivElement>(null);
+  const isRestored = useRef(false);
+  useLayoutEffect(() => {
+    if (editedIndex !== undefined) return;
+    if (isRestored.current && document.activeElement === document.body)
+      bar.current?.querySelector<HTMLButtonElement>(".chip-add")?.focus();
+    isRestored.current = false;
+  }, [selector, editedIndex]);
+  const restoreFocus = () => {
+    isRestored.current = true;
+  };
+  return { bar, restoreFocus };
+}
+
 function SelectorChips({ matchers }: { readonly matchers: readonly LabelMatcher[] }) {
   const [editedIndex, setEditedIndex] = useState<number | undefined>(undefined);
   const [rejection, setRejection] = useState<SelectorRejection | undefined>(undefined);
-  const bar = useRef<HTMLDivElement>(null);
   const { selector } = view.value;
+  const { bar, restoreFocus } = useRestoredFocus(selector, editedIndex);
   useEffect(() => setRejection(undefined), [selector]);
   const replace = async (old: LabelMatcher | undefined, next: LabelMatcher | undefined) => {
+    restoreFocus();
     const result = await changeSelector((current) => replaceMatcher(current, old, next));
     if (result === "replaced") return;
     setRejection(result === "opened" ? undefined : result);
     if (result === "opened") setEditedIndex(undefined);
   };
   const cancel = () => {
+    restoreFocus();
     setRejection(undefined);
     setEditedIndex(undefined);
-    bar.current?.querySelector<HTMLButtonElement>(".chip-add")?.focus();
   };
   const editor = (index: number) => (
     <MatcherEditor

@@ -46,6 +46,7 @@ test("reversed and unreadable ranges are problems", async () => {
   expect(rangeProblem("now", "now-1h", "utc")).toContain("before");
   expect(rangeProblem("soon", "now", "utc")).toContain('"soon"');
   expect(rangeProblem("now-1h", "later", "utc")).toContain('"later"');
+  expect(rangeProblem("1969-01-01", "1970-01-01", "utc")).toContain("1970");
 });
 
 test("cost of a query is the sum of all components", async () => {

@@ -3,7 +3,15 @@ import { effect, signal } from "@preact/signals";
 import { now } from "../../url/clock";
 import { chosenTimesOf } from "../../url/query_of";
 import { navigate, view } from "../../url/store";
-import { formatSpan, type InputZone, parseFrom, parseUntil, storeTime } from "../../url/time";
+import {
+  formatSpan,
+  type InputZone,
+  parseFrom,
+  parseUntil,
+  storeTime,
+  type TimeProblem,
+  timeProblem,
+} from "../../url/time";
 import type { ViewState } from "../../url/view_state";
 
 type RangeText = Pick<ViewState, "from" | "until">;
@@ -71,8 +79,19 @@ export function rangeProblem(from: string, until: string, zone: InputZone): stri
   const currentTime = Date.now();
   const end = parseUntil(until, currentTime, zone);
   const start = parseFrom(from, currentTime, end ?? currentTime, zone);
-  if (start === undefined) return `from is "${from}"; write now-1h, a Unix time or 2026-03-02T10:00:00Z`;
-  if (end === undefined) return `until is "${until}"; write now, a Unix time or 2026-03-02T10:00:00Z`;
+  if (start === undefined) return describeProblem("from", from, zone);
+  if (end === undefined) return describeProblem("until", until, zone);
+  if (end <= 0) return "until is not after the beginning of 1970";
   if (start >= end) return "from is not before until";
   return undefined;
+}
+
+const PROBLEM_HINTS: Readonly<Record<TimeProblem, string>> = {
+  form: "write now-1h, a Unix time or 2026-03-02T10:00:00Z",
+  calendar: "no such day or time of day exists",
+  range: "it is out of range, which is 1970 to 2262-04-11",
+};
+
+function describeProblem(field: string, text: string, zone: InputZone): string {
+  return `${field} is "${text}"; ${PROBLEM_HINTS[timeProblem(text, zone)]}`;
 }
