@@ -299,3 +299,51 @@ test("search states the API's numbers and n jumps through matches", async ({
   await page.keyboard.press("Shift+N");
   await expect.poll(() => parameter(page, "n")).toBe(first);
 });
+
+test("Enter in the search goes to a match, and Escape returns to the graph", async ({ openShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const field = page.getByRole("textbox", { name: /Search functions/ });
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await page.keyboard.press("/");
+  await page.keyboard.type("json.Marshal");
+  await page.keyboard.press("Enter");
+  await expect(panel.surface).toBeFocused();
+  await expect(live).toContainText("encoding/json.Marshal");
+  const first = parameter(page, "n");
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n")).not.toBe(first);
+  await page.keyboard.press("/");
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => parameter(page, "n")).toBe(first);
+  await expect(panel.surface).toBeFocused();
+  await page.keyboard.press("/");
+  await page.keyboard.press("Escape");
+  await expect(field).toHaveValue("");
+  await expect(field).toBeFocused();
+  await page.keyboard.press("Escape");
+  await expect(panel.surface).toBeFocused();
+  await page.keyboard.press("/");
+  await page.keyboard.type("no such function");
+  await expect(page.locator("#search-status")).toHaveText("no function");
+  await page.keyboard.press("Enter");
+  await expect(field, "nothing to jump to").toBeFocused();
+  await page.keyboard.press("4");
+  await expect(field).toHaveValue("no such function4");
+});
+
+test("Enter in the search goes to a match of the tree", async ({ openShop }) => {
+  const page = await openShop({ w: "tree" });
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  await expect(tree.getByRole("row", { name: "main.main" })).toBeVisible();
+  await page.keyboard.press("/");
+  await page.keyboard.type("json.Marshal");
+  await page.keyboard.press("Enter");
+  await expect(tree).toBeFocused();
+  await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
+  const first = parameter(page, "n");
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n")).not.toBe(first);
+  await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
+});

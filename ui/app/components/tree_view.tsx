@@ -3,7 +3,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
-import { nameOfNode } from "../graph/path";
+import { nameOfNode, pathOfNode } from "../graph/path";
+import { findMatch } from "../graph/search";
 import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { view } from "../url/store";
@@ -13,6 +14,7 @@ import { useHiddenCallees, useOpenPath } from "./flame/use_flame";
 import { useMatches } from "./flame/use_matches";
 import { openFrameMenu } from "./frame_menu";
 import { hoveredName } from "./linked_hover";
+import { useRequestedJump } from "./search_jump";
 import { firstExpanded, keyOfPath, keysAbove, pathOfKey, type TreeRow, treeRows } from "./tree_rows";
 import { type TableColumn, VirtualTable } from "./virtual_list";
 import "./tree_view.css";
@@ -21,7 +23,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   const tree = useTree(graph);
   const [active, setActive] = useState(0);
   const { selectedPath, zoomPath, search } = view.value;
-  const matches = useMatches(tree.graph, search);
+  const { flags: matches, search: matchedSearch } = useMatches(tree.graph, search);
   const selectedKey = keyOfPath(selectedPath);
   const hovered = hoveredName.value;
   const rows = useMemo(() => treeRows(tree.graph, tree.expanded), [tree.graph, tree.expanded]);
@@ -33,6 +35,12 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   useOpenPath(expansionOf(graph), selectedPath);
   useOpenPath(expansionOf(graph), zoomPath);
   useRevealedRow(rows, selectedKey, tree.graph, setActive);
+  const area = useRef<HTMLDivElement>(null);
+  const jump = (step: 1 | -1) => {
+    const node = matches === undefined ? -1 : findMatch(tree.graph, matches, rows[active]?.node ?? 0, step);
+    if (node >= 0) pageSelection.select(pathOfNode(tree.graph, node));
+  };
+  useRequestedJump(area, matchedSearch, jump);
 
   const open = (row: TreeRow) => {
     if (row.isHiddenRest) tree.loadRest(row.node);
@@ -43,6 +51,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
       name="tree"
       role="treegrid"
       label="Call tree"
+      area={area}
       columns={treeColumns(tree)}
       rowCount={rows.length}
       rowAt={(index) => rows[index]}
@@ -63,7 +72,13 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
           graph: tree.graph,
         })
       }
-      onKey={(event, index) => treeKey(event, index, rows, tree, setActive)}
+      onKey={(event, index) => {
+        const isMatchKey = event.key === "n" || event.key === "N";
+        if (!isMatchKey || event.altKey || event.ctrlKey || event.metaKey)
+          return treeKey(event, index, rows, tree, setActive);
+        jump(event.key === "n" ? 1 : -1);
+        return true;
+      }}
       rowClass={(row) => rowClass(row, tree.graph, { selectedKey, hovered, matches })}
       rowAttributes={(row) => ({
         "aria-level": row.level,

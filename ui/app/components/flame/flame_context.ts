@@ -146,6 +146,11 @@ export function handleKey(event: KeyboardEvent, context: FlameContext | undefine
   runCommand(command, context);
 }
 
+/** Jumps to a match of the search. */
+export function handleJump(context: FlameContext | undefined, step: 1 | -1): void {
+  if (context !== undefined) runCommand({ kind: "match", step }, context);
+}
+
 export function openMenu(
   { graph, selection }: Pick<FlameContext, "graph" | "selection">,
   node: number,

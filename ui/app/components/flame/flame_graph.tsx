@@ -10,10 +10,12 @@ import { displayedValue } from "../../graph/values";
 import { formatExact, formatValue } from "../../theme/format";
 import { isDark } from "../../theme/theme";
 import { view } from "../../url/store";
+import { useRequestedJump } from "../search_jump";
 import { expansionOf, type SubtreeLoader } from "./expansion";
 import {
   clearHover,
   type FlameContext,
+  handleJump,
   handleKey,
   mountView,
   openMenu,
@@ -145,7 +147,7 @@ function useFlame(props: FlameGraphProps) {
   const selectedNode = selected.matched === selectedPath.length ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
   zoomHistory.follow(JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]));
-  const matches = useMatches(graph, search);
+  const { flags: matches, search: matchedSearch } = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
     const elements = {
@@ -172,6 +174,7 @@ function useFlame(props: FlameGraphProps) {
   }, [graph, direction, isDark.value, colorBy, matches]);
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
   useMarks(viewRef, graph, selectedNode, selectedPath);
+  useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {
     ...{ graph, expansion, zoomedNode, matches, range, rows, hover, announcement },
     ...{ scroller, spacer, base, marks, viewRef, contextRef },
