@@ -28,7 +28,7 @@ import { originOfGraph } from "./graph_origin";
 import { Minimap } from "./minimap";
 import { PathBar } from "./path_bar";
 import { type FrameSelection, pageSelection } from "./selection";
-import { useHiddenCallees, useMarks, useZoom } from "./use_flame";
+import { useAnnouncement, useHiddenCallees, useMarks, useZoom } from "./use_flame";
 import { useMatches } from "./use_matches";
 import { ZoomHistory } from "./zoom_history";
 import "./flame_graph.css";
@@ -144,7 +144,8 @@ function useFlame(props: FlameGraphProps) {
   const zoomedNode = useMemo(() => findPath(graph, zoomPath).node, [graph, zoomPath]);
   const selectedPath = selection.selectedPath.value;
   const selected = useMemo(() => findPath(graph, selectedPath), [graph, selectedPath]);
-  const selectedNode = selected.matched === selectedPath.length ? selected.node : zoomedNode;
+  const isFound = selected.matched === selectedPath.length;
+  const selectedNode = isFound ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
   zoomHistory.follow(JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]));
   const { flags: matches, search: matchedSearch } = useMatches(graph, search);
@@ -173,6 +174,7 @@ function useFlame(props: FlameGraphProps) {
     clearHover(contextRef.current);
   }, [graph, direction, isDark.value, colorBy, matches]);
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
+  useAnnouncement({ announcement, graph, selectedNode, isSelected: isFound && selectedNode > 0 });
   useMarks(viewRef, graph, selectedNode, selectedPath);
   useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {

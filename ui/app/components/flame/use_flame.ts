@@ -1,5 +1,6 @@
 // Hooks of a flame graph: they follow the link, the selection and the graph.
 
+import type { Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { isAbort } from "../../api/errors";
 import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
@@ -11,6 +12,7 @@ import type { GraphExpansion, SubtreeLoader } from "./expansion";
 import { hasMotion } from "./flame_context";
 import type { FlameView } from "./flame_view";
 import { subtreeLoaderOf } from "./graph_loader";
+import { announceNode } from "./node_facts";
 
 /** Returns a function that opens truncated nodes, until the component ends. */
 export function useHiddenCallees(
@@ -95,6 +97,28 @@ function useOpenZoom({ graph, zoomPath, openHidden, expansion }: ZoomParams, mat
     else if (!isComplete && outcome !== "failed")
       notify("The zoomed frame does not exist in this graph. Its nearest caller is shown.", "warning");
   }, [graph, zoomKey, isLoading]);
+}
+
+/** Frame of which screen readers hear. */
+export interface AnnouncedFrame {
+  readonly announcement: Signal<string>;
+  readonly graph: Graph;
+  /** Selected node, or the zoomed one without a selection. */
+  readonly selectedNode: number;
+  /** Whether a frame is selected that the graph has. */
+  readonly isSelected: boolean;
+}
+
+/** Announces the selection again when another graph is shown, if a frame was announced before. */
+export function useAnnouncement({ announcement, graph, selectedNode, isSelected }: AnnouncedFrame): void {
+  const announced = useRef(graph);
+  useEffect(() => {
+    const isChanged = announced.current !== graph;
+    announced.current = graph;
+    if (!isChanged || announcement.peek() === "") return;
+    const text = announceNode(graph, selectedNode);
+    announcement.value = isSelected ? text : `no frame is selected; ${text}`;
+  }, [graph]);
 }
 
 /** Follows selection and hover of all views. */
