@@ -83,13 +83,11 @@ export function SearchField() {
         }}
         onKeyDown={onKeyDown}
       />
-      <output
-        id="search-status"
-        class={`search-status${isFailed ? " is-error" : ""}${highlight === "" ? "" : " is-wide"}`}
-        title={status}
-      >
-        {status}
-      </output>
+      <div class={`search-status-place${highlight === "" || isFailed ? "" : " is-wide"}`}>
+        <output id="search-status" class={`search-status${isFailed ? " is-error" : ""}`} title={status}>
+          {status}
+        </output>
+      </div>
     </div>
   );
 }
