@@ -162,6 +162,35 @@ test("drag on the minimap moves the visible part", async ({ openShop }) => {
   await expect(panel.panel.getByRole("button", { name: "Reset zoom" })).toBeEnabled();
 });
 
+test("minimap shows the frames of a graph with stacks 512 deep", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const deep = Array.from({ length: 512 }, (_, depth) => `f${depth}`).join(";");
+  await pushFile(shopSite.api, `${deep} 100\nmain;work 100\n`, { name: "deep.cpu", fromMs: end - 60_000 });
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="deep"}', w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const opaqueRows = () =>
+    panel.panel
+      .locator(".flame-minimap canvas")
+      .first()
+      .evaluate((element) => {
+        const canvas = element as HTMLCanvasElement;
+        const { width, height } = canvas;
+        const { data } = (canvas.getContext("2d") as CanvasRenderingContext2D).getImageData(
+          0,
+          0,
+          width,
+          height,
+        );
+        const x = Math.floor(width / 8);
+        return Array.from({ length: height }, (_, y) => data[(y * width + x) * 4 + 3]).filter(
+          (a) => a === 255,
+        ).length;
+      });
+  await expect.poll(opaqueRows).toBe(40);
+});
+
 /** Sends hubs of one width, so that the pointer reaches each. Their callees become lighter with each hub. */
 async function pushHubs(serverUrl: string, end: number, hubs: number, callees: number): Promise<void> {
   for (let first = 0; first < hubs; first += 60) {
