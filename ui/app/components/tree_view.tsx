@@ -36,12 +36,13 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   useOpenPath(expansionOf(graph), zoomPath);
   useRevealedRow(rows, selectedKey, tree.graph, setActive);
   const area = useRef<HTMLDivElement>(null);
-  const jump = (step: 1 | -1) => {
-    const node = matches === undefined ? -1 : findMatch(tree.graph, matches, rows[active]?.node ?? 0, step);
-    if (node >= 0) pageSelection.select(pathOfNode(tree.graph, node));
-  };
+  const jump = (step: 1 | -1) => jumpToMatch(tree.graph, matches, rows[active]?.node ?? 0, step);
   useRequestedJump(area, matchedSearch, jump);
-
+  const activate = (index: number) => {
+    setActive(index);
+    const row = rows[index];
+    if (row !== undefined && !row.isHiddenRest) pageSelection.select(pathOfKey(row.key));
+  };
   const open = (row: TreeRow) => {
     if (row.isHiddenRest) tree.loadRest(row.node);
     else pageSelection.select(pathOfKey(row.key));
@@ -57,7 +58,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
       rowAt={(index) => rows[index]}
       keyOf={(row) => row.key}
       activeRow={Math.min(active, rows.length - 1)}
-      onActivate={setActive}
+      onActivate={activate}
       onOpen={(row) => open(row)}
       onHover={(index) => {
         const row = index === undefined ? undefined : rows[index];
@@ -75,7 +76,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
       onKey={(event, index) => {
         const isMatchKey = event.key === "n" || event.key === "N";
         if (!isMatchKey || event.altKey || event.ctrlKey || event.metaKey)
-          return treeKey(event, index, rows, tree, setActive);
+          return treeKey(event, index, rows, tree, activate);
         jump(event.key === "n" ? 1 : -1);
         return true;
       }}
@@ -151,25 +152,31 @@ function useTree(base: Graph): TreeState {
   return { graph, expanded, isLoading: expansion.loadingCount.value > 0, toggle, expand, loadRest };
 }
 
+/** Selects the next or previous match, if there is one. */
+function jumpToMatch(graph: Graph, matches: Uint8Array | undefined, node: number, step: 1 | -1): void {
+  const match = matches === undefined ? -1 : findMatch(graph, matches, node, step);
+  if (match >= 0) pageSelection.select(pathOfNode(graph, match));
+}
+
 /** Handles the keys of a tree grid: right expands or enters, left collapses or leaves. */
 function treeKey(
   event: KeyboardEvent,
   index: number,
   rows: readonly TreeRow[],
   tree: TreeState,
-  setActive: (row: number) => void,
+  activate: (row: number) => void,
 ): boolean {
   const row = rows[index];
   if (row === undefined || event.altKey || event.ctrlKey || event.metaKey) return false;
   if (event.key === "ArrowRight") {
     if (row.isExpandable && !row.isExpanded) tree.toggle(row);
-    else if (row.isExpanded) setActive(index + 1);
+    else if (row.isExpanded) activate(index + 1);
     return true;
   }
   if (event.key === "ArrowLeft") {
     if (row.isExpanded) tree.toggle(row);
     else
-      setActive(
+      activate(
         Math.max(
           0,
           rows.findLastIndex((above, place) => place < index && above.level < row.level),

@@ -7,7 +7,7 @@ import { SearchField } from "../components/search_field";
 import { TransformChips } from "../components/transform_chips";
 import { navigate, view } from "../url/store";
 import type { FrameGrouping, ViewName, ViewState } from "../url/view_state";
-import { VIEW_TITLES } from "./explore_views";
+import { changeToView, VIEW_TITLES } from "./explore_views";
 import { ExportMenu, ViewRequests } from "./view_requests";
 
 const LABEL_PREFIX = "label:";
@@ -40,7 +40,7 @@ export function ExploreToolbar() {
             label="View"
             value={first}
             options={VIEW_TITLES}
-            onChange={(name) => navigate({ views: [name] })}
+            onChange={(name) => navigate(changeToView(view.peek(), 0, name))}
           />
         )}
         <button
