@@ -191,6 +191,46 @@ test("minimap shows the frames of a graph with stacks 512 deep", async ({ page, 
   await expect.poll(opaqueRows).toBe(40);
 });
 
+test("click on merged frames is a step whose link zooms to them", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const leaves = Array.from({ length: 1_000 }, (_, leaf) => `main;leaf${leaf} 1`);
+  const folded = `main;heavy 1000\n${leaves.join("\n")}\n`;
+  await pushFile(shopSite.api, folded, { name: "flat.cpu", fromMs: end - 60_000 });
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="flat"}', w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const box = await panel.surface.boundingBox();
+  if (box === null) throw new Error("the graph is not visible");
+  const leafAt = { x: box.x + box.width * 0.75, y: box.y + 50 };
+  const reset = panel.panel.getByRole("button", { name: "Reset zoom" });
+  await page.mouse.click(leafAt.x, leafAt.y);
+  await expect.poll(() => parameter(page, "zr")).toMatch(/^0\.(5|4999)\d*-(1|0\.9999)\d*$/);
+  const expectLeaves = () =>
+    expect(async () => {
+      await page.mouse.move(leafAt.x - 1, leafAt.y);
+      await page.mouse.move(leafAt.x, leafAt.y);
+      await expect(panel.tooltip).toContainText(/leaf\d+/, { timeout: 500 });
+    }).toPass();
+  await expectLeaves();
+  await page.reload();
+  await panel.ready();
+  await expect(reset).toBeEnabled();
+  await expectLeaves();
+  await page.goBack();
+  await expect(reset).toBeHidden();
+  expect(parameter(page, "zr")).toBeNull();
+  await page.goForward();
+  await expect(reset).toBeEnabled();
+  await reset.click();
+  await expect(reset).toBeHidden();
+  expect(parameter(page, "zr")).toBeNull();
+  await page.goBack();
+  await panel.surface.focus();
+  await page.keyboard.press("Escape");
+  await expect(reset).toBeHidden();
+});
+
 /** Sends hubs of one width, so that the pointer reaches each. Their callees become lighter with each hub. */
 async function pushHubs(serverUrl: string, end: number, hubs: number, callees: number): Promise<void> {
   for (let first = 0; first < hubs; first += 60) {

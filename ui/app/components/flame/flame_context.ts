@@ -99,7 +99,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
   if (context === undefined) return;
   const { flameView, graph, selection, openHidden, announcement } = context;
   if (hit.kind === BoxKind.merged) {
-    flameView.zoomToRange(flameView.rangeOfBox(hit.box), hasMotion());
+    selection.zoomToRange(flameView.rangeOfBox(hit.box));
     return;
   }
   if (hit.kind === BoxKind.hidden) {
@@ -116,7 +116,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
 export function zoomToPath(context: FlameContext | undefined, path: readonly string[]): void {
   if (context === undefined) return;
   const { graph, selection, flameView } = context;
-  const isSame = isSamePath(selection.zoomPath.peek(), path);
+  const isSame = selection.zoomRange.peek() === undefined && isSamePath(selection.zoomPath.peek(), path);
   if (isSame) {
     flameView.zoomToNode(findPath(graph, path).node, hasMotion());
     return;

@@ -173,7 +173,8 @@ function useFlame(props: FlameGraphProps) {
     flameView.setGraph(graph);
     clearHover(contextRef.current);
   }, [graph, direction, isDark.value, colorBy, matches]);
-  useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
+  const zoomRange = selection.zoomRange.value;
+  useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, zoomRange, openHidden, expansion });
   useAnnouncement({ announcement, graph, selectedNode, isSelected: isFound && selectedNode > 0 });
   useMarks(viewRef, graph, selectedNode, selectedPath);
   useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));

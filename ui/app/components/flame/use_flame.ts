@@ -58,26 +58,29 @@ export interface ZoomParams {
   readonly baseGraph: Graph;
   readonly graph: Graph;
   readonly zoomPath: readonly string[];
+  /** Range that is shown in place of the zoomed frame. */
+  readonly zoomRange: ZoomRange | undefined;
   readonly openHidden: (node: number) => void;
   readonly expansion: GraphExpansion;
 }
 
 /** Follows the zoomed path: moves the view, opens truncated nodes on the way, and says if the frame is gone. */
 export function useZoom(params: ZoomParams): void {
-  const { viewRef, baseGraph, graph, zoomPath } = params;
-  const last = useRef<{ base: Graph; path: string; range: ZoomRange } | undefined>(undefined);
+  const { viewRef, baseGraph, graph, zoomPath, zoomRange } = params;
+  const last = useRef<{ base: Graph; place: string; range: ZoomRange } | undefined>(undefined);
   const match = findPath(graph, zoomPath);
-  const matchedPath = JSON.stringify(zoomPath.slice(0, match.matched));
+  const place = JSON.stringify([zoomPath.slice(0, match.matched), zoomRange]);
   useLayoutEffect(() => {
     const flameView = viewRef.current as FlameView;
     const before = last.current;
     // A refresh leaves a view alone that the user moved away from the zoomed frame.
     const isMoved =
-      before !== undefined && before.path === matchedPath && !isSameRange(flameView.range, before.range);
-    if (!isMoved)
-      flameView.zoomToNode(match.node, before !== undefined && before.base === baseGraph && hasMotion());
-    last.current = { base: baseGraph, path: matchedPath, range: flameView.rangeOf(match.node) };
-  }, [baseGraph, matchedPath]);
+      before !== undefined && before.place === place && !isSameRange(flameView.range, before.range);
+    const isAnimated = before !== undefined && before.base === baseGraph && hasMotion();
+    if (!isMoved && zoomRange !== undefined) flameView.zoomToRange(zoomRange, isAnimated);
+    else if (!isMoved) flameView.zoomToNode(match.node, isAnimated);
+    last.current = { base: baseGraph, place, range: zoomRange ?? flameView.rangeOf(match.node) };
+  }, [baseGraph, place]);
   useOpenZoom(params, match);
 }
 
