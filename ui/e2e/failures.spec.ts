@@ -175,8 +175,17 @@ test("invalid regular expression shows the server's error", async ({ openShop, p
   await page.setViewportSize({ width: 1_280, height: 720 });
   await openShop({ w: "icicle", x: "focus~(" });
   await expect(page.locator("main").getByRole("alert")).toContainText(/regex|parenthes|group/i);
+  await expect(page.getByRole("button", { name: "Retry" }), "the same query fails again").toHaveCount(0);
   await page.getByRole("button", { name: /Remove Focus/ }).click();
   await flamePanel(page, "icicle").ready();
+});
+
+test("invalid selector of a link is stated once", async ({ openShop, page }) => {
+  await openShop({ w: "icicle,table", q: '{service_name="checkout",,}' });
+  await expect(page.getByRole("search").getByRole("alert")).toContainText("character");
+  await expect(page.getByText("Correct the selector to see profiles.")).toHaveCount(3);
+  await expect(page.getByRole("alert")).toHaveCount(1);
+  await expect(page.getByRole("button", { name: "Retry" })).toHaveCount(0);
 });
 
 test("invalid selector underlines the character that the server names", async ({ openShop, page }) => {
