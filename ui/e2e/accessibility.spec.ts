@@ -210,6 +210,12 @@ for (const [title, width, height, scale] of [
       await openShop(parameters ?? {});
       await expectLoaded(page);
       expect(await clippedControls(page), JSON.stringify(parameters)).toEqual([]);
+      for (const close of await page.getByRole("button", { name: "Close this view" }).all()) {
+        const pane = close.locator("xpath=ancestor::*[@data-view]");
+        const [outer, inner] = [await pane.boundingBox(), await close.boundingBox()];
+        const right = (box: typeof outer) => (box?.x ?? 0) + (box?.width ?? 0);
+        expect(right(inner), "the close button is in its pane").toBeLessThanOrEqual(right(outer));
+      }
       expect(
         await page.evaluate(() => document.documentElement.scrollWidth - innerWidth),
       ).toBeLessThanOrEqual(0);

@@ -162,6 +162,75 @@ test("drag on the minimap moves the visible part", async ({ openShop }) => {
   await expect(panel.panel.getByRole("button", { name: "Reset zoom" })).toBeEnabled();
 });
 
+test("minimap shows the frames of a graph with stacks 512 deep", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const deep = Array.from({ length: 512 }, (_, depth) => `f${depth}`).join(";");
+  await pushFile(shopSite.api, `${deep} 100\nmain;work 100\n`, { name: "deep.cpu", fromMs: end - 60_000 });
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="deep"}', w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const opaqueRows = () =>
+    panel.panel
+      .locator(".flame-minimap canvas")
+      .first()
+      .evaluate((element) => {
+        const canvas = element as HTMLCanvasElement;
+        const { width, height } = canvas;
+        const { data } = (canvas.getContext("2d") as CanvasRenderingContext2D).getImageData(
+          0,
+          0,
+          width,
+          height,
+        );
+        const x = Math.floor(width / 8);
+        return Array.from({ length: height }, (_, y) => data[(y * width + x) * 4 + 3]).filter(
+          (a) => a === 255,
+        ).length;
+      });
+  await expect.poll(opaqueRows).toBe(40);
+});
+
+test("click on merged frames is a step whose link zooms to them", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const leaves = Array.from({ length: 1_000 }, (_, leaf) => `main;leaf${leaf} 1`);
+  const folded = `main;heavy 1000\n${leaves.join("\n")}\n`;
+  await pushFile(shopSite.api, folded, { name: "flat.cpu", fromMs: end - 60_000 });
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="flat"}', w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const box = await panel.surface.boundingBox();
+  if (box === null) throw new Error("the graph is not visible");
+  const leafAt = { x: box.x + box.width * 0.75, y: box.y + 50 };
+  const reset = panel.panel.getByRole("button", { name: "Reset zoom" });
+  await page.mouse.click(leafAt.x, leafAt.y);
+  await expect.poll(() => parameter(page, "zr")).toMatch(/^0\.(5|4999)\d*-(1|0\.9999)\d*$/);
+  const expectLeaves = () =>
+    expect(async () => {
+      await page.mouse.move(leafAt.x - 1, leafAt.y);
+      await page.mouse.move(leafAt.x, leafAt.y);
+      await expect(panel.tooltip).toContainText(/leaf\d+/, { timeout: 500 });
+    }).toPass();
+  await expectLeaves();
+  await page.reload();
+  await panel.ready();
+  await expect(reset).toBeEnabled();
+  await expectLeaves();
+  await page.goBack();
+  await expect(reset).toBeHidden();
+  expect(parameter(page, "zr")).toBeNull();
+  await page.goForward();
+  await expect(reset).toBeEnabled();
+  await reset.click();
+  await expect(reset).toBeHidden();
+  expect(parameter(page, "zr")).toBeNull();
+  await page.goBack();
+  await panel.surface.focus();
+  await page.keyboard.press("Escape");
+  await expect(reset).toBeHidden();
+});
+
 /** Sends hubs of one width, so that the pointer reaches each. Their callees become lighter with each hub. */
 async function pushHubs(serverUrl: string, end: number, hubs: number, callees: number): Promise<void> {
   for (let first = 0; first < hubs; first += 60) {
@@ -298,4 +367,52 @@ test("search states the API's numbers and n jumps through matches", async ({
   expect(parameter(page, "n")).toContain("Marshal");
   await page.keyboard.press("Shift+N");
   await expect.poll(() => parameter(page, "n")).toBe(first);
+});
+
+test("Enter in the search goes to a match, and Escape returns to the graph", async ({ openShop }) => {
+  const page = await openShop({ w: "icicle" });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  const field = page.getByRole("textbox", { name: /Search functions/ });
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await page.keyboard.press("/");
+  await page.keyboard.type("json.Marshal");
+  await page.keyboard.press("Enter");
+  await expect(panel.surface).toBeFocused();
+  await expect(live).toContainText("encoding/json.Marshal");
+  const first = parameter(page, "n");
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n")).not.toBe(first);
+  await page.keyboard.press("/");
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => parameter(page, "n")).toBe(first);
+  await expect(panel.surface).toBeFocused();
+  await page.keyboard.press("/");
+  await page.keyboard.press("Escape");
+  await expect(field).toHaveValue("");
+  await expect(field).toBeFocused();
+  await page.keyboard.press("Escape");
+  await expect(panel.surface).toBeFocused();
+  await page.keyboard.press("/");
+  await page.keyboard.type("no such function");
+  await expect(page.locator("#search-status")).toHaveText("no function");
+  await page.keyboard.press("Enter");
+  await expect(field, "nothing to jump to").toBeFocused();
+  await page.keyboard.press("4");
+  await expect(field).toHaveValue("no such function4");
+});
+
+test("Enter in the search goes to a match of the tree", async ({ openShop }) => {
+  const page = await openShop({ w: "tree" });
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  await expect(tree.getByRole("row", { name: "main.main" })).toBeVisible();
+  await page.keyboard.press("/");
+  await page.keyboard.type("json.Marshal");
+  await page.keyboard.press("Enter");
+  await expect(tree).toBeFocused();
+  await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
+  const first = parameter(page, "n");
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n")).not.toBe(first);
+  await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
 });

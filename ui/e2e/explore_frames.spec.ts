@@ -243,6 +243,23 @@ test("keys move between frames, zoom, go back and copy", async ({ openShop, shop
   await expect(parts).toHaveText(["all"]);
 });
 
+test("screen readers hear of the selection in the graph that is shown", async ({ openShop }) => {
+  const path = ["main.main", "net/http.(*Server).Serve", "shop/cart.(*Cart).Total"];
+  const page = await openShop({ w: "icicle", n: path.join(";") });
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await panel.surface.focus();
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("ArrowDown");
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await expect(live).toContainText("Cart).Total");
+  await expect(live).not.toContainText("100 % of all");
+  await page.keyboard.press("f");
+  await expect(live).toContainText(/Cart\)\.Total; total .*, 100 % of all/);
+  await page.keyboard.press("h");
+  await expect(live).toContainText("no frame is selected; all; total");
+});
+
 test("Escape follows Back of the browser and other frames", async ({ openShop }) => {
   const page = await openShop({ w: "icicle" });
   const panel = flamePanel(page, "icicle");

@@ -52,6 +52,33 @@ test("nothing moves while results load, and the graph fills the window", async (
   expect(await readLayout(page)).toEqual(loading);
 });
 
+test("transforms move nothing, and the request button stays beside the search", async ({
+  openShop,
+  page,
+}) => {
+  const toolbar = page.getByRole("toolbar", { name: "Views" });
+  const topOf = (label: string) =>
+    toolbar.getByLabel(label).evaluate((element) => {
+      const { top, height } = element.getBoundingClientRect();
+      return top + height / 2;
+    });
+  const names = ["main.main", "shop/cart.(*Cart).Total", "net/http.(*Server).Serve", "encoding/json.Marshal"];
+  for (const width of [1_280, 1_024]) {
+    await page.setViewportSize({ width, height: 720 });
+    await openShop({ w: "icicle" });
+    await flamePanel(page, "icicle").ready();
+    const search = await topOf("Search functions by text or /regex/");
+    expect(Math.abs((await topOf("Request as a command")) - search)).toBeLessThan(2);
+    const plain = await readLayout(page);
+    await openShop({ w: "icicle", x: names.map((name) => `focus=${name}`) });
+    const chips = page.getByRole("list", { name: /Transforms/ }).getByRole("listitem");
+    await expect(chips).toHaveCount(4);
+    await expect(chips.last(), "the latest chip").toBeInViewport({ ratio: 1 });
+    const kept = (layout: unknown) => (layout as string[]).filter((box) => !box.startsWith(".timeline"));
+    expect(kept(await readLayout(page))).toEqual(kept(plain));
+  }
+});
+
 for (const deviceScaleFactor of [1.5, 2]) {
   test.describe(`at ${deviceScaleFactor} pixels a dot`, () => {
     test.use({ deviceScaleFactor });

@@ -240,6 +240,26 @@ test("tree expands to the values of all paths", async ({ openShop, shopSite }) =
   await expect(tree.getByRole("row", { name: "shop/tax.Rate" })).toHaveCount(0);
 });
 
+test("keys of the tree select in the link, and 5 opens the sandwich of the row", async ({ openShop }) => {
+  const page = await openShop({ w: "tree" });
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  await expect(tree.getByRole("row", { name: "main.main" })).toBeVisible();
+  await tree.focus();
+  const selected = () => new URL(page.url()).searchParams.get("n");
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(selected).toBe("main.main");
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(selected).toBe("main.main;net/http.(*Server).Serve");
+  await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("ArrowLeft");
+  await expect.poll(selected).toBe("main.main");
+  await page.reload();
+  await expect(tree.getByRole("row", { selected: true })).toContainText("main.main");
+  await tree.focus();
+  await page.keyboard.press("5");
+  await expect(page.locator(".sandwich-function .function-name")).toHaveText("main.main");
+});
+
 test("tree follows search and zoom of the graph", async ({ openShop, shopQuery, shopSite }) => {
   const page = await openShop({ w: "icicle,tree" });
   const panel = flamePanel(page, "icicle");
@@ -363,11 +383,12 @@ test("view that replaces another one takes over its focus", async ({ openShop, p
   for (const [key, name] of [
     ["3", "Functions"],
     ["4", "Call tree"],
-    ["5", "Functions"],
   ] as const) {
     await page.keyboard.press(key);
     await expect(page.getByLabel(name, { exact: true }).and(page.locator(".virtual-table"))).toBeFocused();
   }
+  await page.keyboard.press("5");
+  await expect(page.getByRole("application", { name: /^Callers/ })).toBeFocused();
   await page.goBack();
   await expect(page.getByRole("treegrid")).toBeFocused();
   await page.keyboard.press("1");

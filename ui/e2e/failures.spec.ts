@@ -181,11 +181,35 @@ test("failed query leaves no result of the query before", async ({ openShop, pag
 
 test("invalid regular expression shows the server's error", async ({ openShop, page }) => {
   await openShop({ w: "table", s: "/(/" });
-  await expect(page.locator("#search-status")).toContainText(/regex|parenthes|group/i);
+  const status = page.locator("#search-status");
+  await expect(status).toContainText(/regex|parenthes|group/i);
+  for (const width of [1_280, 720]) {
+    await page.setViewportSize({ width, height: 720 });
+    const cut = await status.evaluate((element) => {
+      const { left, right } = element.getBoundingClientRect();
+      return element.scrollWidth > element.clientWidth || left < 0 || right > innerWidth;
+    });
+    expect(cut, `the whole error is visible at ${width} px`).toBe(false);
+  }
+  const top = () => page.locator(".explore-views").evaluate((element) => element.getBoundingClientRect().top);
+  const before = await top();
+  await page.getByRole("textbox", { name: /Search functions/ }).fill("");
+  await expect(status).toHaveText("");
+  expect(await top(), "the views stay in their place").toBe(before);
+  await page.setViewportSize({ width: 1_280, height: 720 });
   await openShop({ w: "icicle", x: "focus~(" });
   await expect(page.locator("main").getByRole("alert")).toContainText(/regex|parenthes|group/i);
+  await expect(page.getByRole("button", { name: "Retry" }), "the same query fails again").toHaveCount(0);
   await page.getByRole("button", { name: /Remove Focus/ }).click();
   await flamePanel(page, "icicle").ready();
+});
+
+test("invalid selector of a link is stated once", async ({ openShop, page }) => {
+  await openShop({ w: "icicle,table", q: '{service_name="checkout",,}' });
+  await expect(page.getByRole("search").getByRole("alert")).toContainText("character");
+  await expect(page.getByText("Correct the selector to see profiles.")).toHaveCount(3);
+  await expect(page.getByRole("alert")).toHaveCount(1);
+  await expect(page.getByRole("button", { name: "Retry" })).toHaveCount(0);
 });
 
 test("invalid selector underlines the character that the server names", async ({ openShop, page }) => {

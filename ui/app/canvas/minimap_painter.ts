@@ -22,38 +22,62 @@ export interface MinimapScene {
 }
 
 const MAX_ROW_HEIGHT = 4;
+/** Rows below a pixel would fade away. A deeper graph shows some of its rows. */
+const MIN_ROW_HEIGHT = 1;
 
-function minimapRowHeight(size: SurfaceSize, maxDepth: number): number {
+/** Returns the height that one level of the graph has. */
+function levelHeight(size: SurfaceSize, maxDepth: number): number {
   return Math.min(MAX_ROW_HEIGHT, size.height / (maxDepth + 1));
 }
 
-/** Draws the whole graph. Only a new graph, color or size needs it. */
-export function paintMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
+/** Row of the minimap, and the depth that it shows. */
+export interface MinimapRow {
+  readonly depth: number;
+  readonly top: number;
+  readonly height: number;
+}
+
+/** Returns the rows of a minimap from the root. They are at least one pixel high, and skip depths if need be. */
+export function minimapRows(height: number, maxDepth: number): MinimapRow[] {
+  const count = Math.min(maxDepth + 1, Math.max(1, Math.floor(height / MIN_ROW_HEIGHT)));
+  const rowHeight = Math.min(MAX_ROW_HEIGHT, height / count);
+  return Array.from({ length: count }, (_, row) => ({
+    depth: Math.floor((row * (maxDepth + 1)) / count),
+    top: row * rowHeight,
+    height: rowHeight,
+  }));
+}
+
+/**
+ * Draws the whole graph. Only a new graph, color or size needs it. Returns the deepest depth with a box: rows whose
+ * frames are all narrower than a pixel take no place.
+ */
+export function paintMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): number {
   const context = beginDrawing(canvas, scene.size);
-  if (context === null) return;
+  if (context === null) return 0;
   const { graph, columns, size, colors } = scene;
   const whole = graph.total[0] as number;
-  if (!(whole > 0)) return;
-  const maxDepth = columns.deepest[0] as number;
-  const rowHeight = minimapRowHeight(size, maxDepth);
+  if (!(whole > 0)) return 0;
+  const lastDepth = columns.deepest[0] as number;
   const boxes = new BoxList();
   layOutBoxes(
     graph,
     columns,
-    { from: 0, to: whole, widthPixels: size.width, firstDepth: 0, lastDepth: maxDepth },
+    { from: 0, to: whole, widthPixels: size.width, firstDepth: 0, lastDepth },
     boxes,
   );
   const styles = [...colors.fills, colors.dimmedFill, colors.mergedFill, colors.hiddenFill].map((color) =>
     cssColor(color),
   );
-  for (let depth = 0; depth <= maxDepth; depth++) {
+  for (const { depth, top, height } of minimapRows(size.height, boxes.lastDepth)) {
     const { first, end } = boxes.rowOf(depth);
-    const y = scene.rootAtBottom ? size.height - (depth + 1) * rowHeight : depth * rowHeight;
+    const y = scene.rootAtBottom ? size.height - top - height : top;
     for (let box = first; box < end; box++) {
       context.fillStyle = styles[styleOf(scene, boxes, box)] as string;
-      context.fillRect(boxes.left[box] as number, y, boxes.width[box] as number, rowHeight);
+      context.fillRect(boxes.left[box] as number, y, boxes.width[box] as number, height);
     }
   }
+  return boxes.lastDepth;
 }
 
 /** Returns the index of a box's color: of its slot, or behind the slots one of the other colors. */
@@ -81,6 +105,7 @@ export interface MinimapWindow {
 
 /** Properties of the minimap on which the mark of the visible part depends. */
 export interface WindowScene extends Pick<MinimapScene, "size" | "colors" | "rootAtBottom"> {
+  /** Deepest depth that the minimap shows. */
   readonly maxDepth: number;
 }
 
@@ -114,8 +139,8 @@ export function paintMinimapWindow(
 /** Returns the top and the bottom of rows. Rows at the ends of the graph reach to the edge. */
 function rowEdges(scene: WindowScene, { first, last }: DepthRange): [number, number] {
   const { size, maxDepth, rootAtBottom } = scene;
-  const rowHeight = minimapRowHeight(size, maxDepth);
-  const near = first <= 0 ? 0 : first * rowHeight;
+  const rowHeight = levelHeight(size, maxDepth);
+  const near = first <= 0 ? 0 : Math.min(size.height, first * rowHeight);
   const far = last >= maxDepth ? size.height : (last + 1) * rowHeight;
   return rootAtBottom ? [size.height - far, size.height - near] : [near, far];
 }

@@ -43,6 +43,7 @@ const KEY_GROUPS: readonly (readonly [title: string, keys: KeyList])[] = [
       ["h", "Hide the function"],
       ["s", "Show from the function"],
       ["n N", "Next and previous match of the search"],
+      ["Enter", "In the search: to the next match in the graph, with Shift to the previous"],
     ],
   ],
   [

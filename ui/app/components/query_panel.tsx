@@ -7,6 +7,7 @@ import type { ApiError } from "../api/errors";
 import type { LiveQuery, QueryState } from "../api/live_query";
 import type { AnalyzeQueryResponse, Query } from "../api/types";
 import { formatValue } from "../theme/format";
+import { selectorCheck } from "./shell/selector_bar";
 import "./query_panel.css";
 
 /** Time after which a panel shows that its query runs. */
@@ -34,13 +35,37 @@ export function QueryPanel<T>({ query, estimate, warnings, label, children }: Qu
     <section class="query-panel" aria-busy={isLoading} aria-label={label}>
       {texts.length > 0 && <WarningBanner warnings={texts} />}
       {state.kind === "failed" && state.error !== undefined && (
-        <ErrorBox error={state.error} retry={() => query.reload()} />
+        <PanelError error={state.error} retry={() => query.reload()} />
       )}
       {state.kind === "cancelled" && <CancelledBox retry={() => query.reload()} />}
       <div class="query-panel-content">{value !== undefined && children(value)}</div>
       {isLoading && <ProgressBox key={state.startedAt} query={query} state={state} estimate={estimate} />}
     </section>
   );
+}
+
+interface PanelErrorProps {
+  readonly error: ApiError;
+  readonly retry: () => void;
+}
+
+/** Shows the error of a query. That of a malformed selector is stated once, at the selector itself. */
+function PanelError({ error, retry }: PanelErrorProps) {
+  const checked = selectorCheck.state.value;
+  const isSelectorMalformed = checked.kind === "failed" && isMalformed(checked.error);
+  if (isSelectorMalformed && error.status === 400) {
+    return (
+      <div class="banner" role="note">
+        <div class="banner-text">Correct the selector to see profiles.</div>
+      </div>
+    );
+  }
+  return <ErrorBox error={error} retry={isMalformed(error) ? undefined : retry} />;
+}
+
+/** Returns whether the server could not parse a text, so that the same query fails again. */
+function isMalformed(error: ApiError | undefined): boolean {
+  return error?.status === 400 && error.position !== undefined;
 }
 
 /** Returns the warnings of a message or a reply. */

@@ -1,10 +1,11 @@
 // Search for functions by text or /regex/, with the exact number and total of all matches.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../api/client";
 import type { FunctionsRequest } from "../api/types";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
+import { focusView, requestJump } from "./search_jump";
 import { describeHighlight, describeMatches, filterOfSearch } from "./search_text";
 import { useLiveQuery } from "./use_live_query";
 import "./search_field.css";
@@ -17,6 +18,11 @@ function requestOf(search: string): FunctionsRequest | undefined {
   const query = queryOf(view.value);
   if (filter === undefined || query === undefined) return undefined;
   return { query, filter, page: { limit: 1 } };
+}
+
+/** Returns the pane of an element that loses the focus. */
+function paneOf(target: EventTarget | null): Element | null {
+  return target instanceof Element ? target.closest(".explore-view") : null;
 }
 
 export function SearchField() {
@@ -42,11 +48,20 @@ export function SearchField() {
           ? [describeMatches(value), highlight].filter((text) => text !== "").join("; ")
           : "…";
   const isFailed = search !== "" && kind === "failed";
+  const left = useRef<Element | null>(null);
+  // A view without a match would have nothing to jump to, so the field keeps the focus.
+  const hasNone = isCurrent && highlight === "" && BigInt(value.count ?? "0") === 0n;
+  const canJump = search !== "" && !isFailed && !hasNone;
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key !== "Escape") return;
+    if (event.isComposing || (event.key !== "Escape" && event.key !== "Enter")) return;
+    event.preventDefault();
     event.stopPropagation();
-    if (search === "") (event.currentTarget as HTMLElement).blur();
-    else navigate({ search: "" }, "typing");
+    if (event.key === "Escape" && search !== "") navigate({ search: "" }, "typing");
+    else if (event.key === "Escape") focusView(left.current);
+    else if (canJump) {
+      const element = focusView(left.current);
+      if (element !== undefined) requestJump({ search, step: event.shiftKey ? -1 : 1, element });
+    }
   };
   return (
     <div class="search-field">
@@ -62,16 +77,17 @@ export function SearchField() {
         autocomplete="off"
         value={search}
         onInput={(event) => navigate({ search: event.currentTarget.value }, "typing")}
-        onFocus={(event) => event.currentTarget.select()}
+        onFocus={(event) => {
+          left.current = paneOf(event.relatedTarget);
+          event.currentTarget.select();
+        }}
         onKeyDown={onKeyDown}
       />
-      <output
-        id="search-status"
-        class={`search-status${isFailed ? " is-error" : ""}${highlight === "" ? "" : " is-wide"}`}
-        title={status}
-      >
-        {status}
-      </output>
+      <div class={`search-status-place${highlight === "" || isFailed ? "" : " is-wide"}`}>
+        <output id="search-status" class={`search-status${isFailed ? " is-error" : ""}`} title={status}>
+          {status}
+        </output>
+      </div>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 // Active transforms as chips that can be removed, and a form that adds one by text.
 
-import { useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { view } from "../url/store";
 import type { TransformAction, TransformState } from "../url/view_state";
 import { Menu } from "./shell/menu";
@@ -24,22 +25,34 @@ const ADD_LABEL = (
   </>
 );
 
-export function TransformChips() {
+/** Row of chips. It scrolls, so that a further chip moves nothing below it. Children are chips before the transforms. */
+export function TransformChips({ children }: { readonly children?: ComponentChildren }) {
   const { transforms } = view.value;
+  const row = useRef<HTMLDivElement>(null);
+  const shownCount = useRef(0);
+  useLayoutEffect(() => {
+    // The latest transform is at the end.
+    if (transforms.length > shownCount.current && row.current !== null)
+      row.current.scrollLeft = row.current.scrollWidth;
+    shownCount.current = transforms.length;
+  }, [transforms.length]);
   return (
     <div class="transform-chips">
-      <ol aria-label="Transforms, applied in this order">
-        {transforms.map((transform, index) => (
-          <Chip
-            key={`${index} ${transform.action} ${transform.pattern}`}
-            transform={transform}
-            index={index}
-          />
-        ))}
-      </ol>
       <Menu label={ADD_LABEL} title="Transform stacks" class="is-plain">
         {() => <TransformForm />}
       </Menu>
+      <div class="transform-chips-row" ref={row}>
+        {children}
+        <ol aria-label="Transforms, applied in this order">
+          {transforms.map((transform, index) => (
+            <Chip
+              key={`${index} ${transform.action} ${transform.pattern}`}
+              transform={transform}
+              index={index}
+            />
+          ))}
+        </ol>
+      </div>
     </div>
   );
 }

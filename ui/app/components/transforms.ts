@@ -73,7 +73,9 @@ export function transformOfFrame(
 export function addTransform(transform: TransformState): void {
   const transforms = [...view.peek().transforms, transform];
   navigate(
-    KEEPS_PATHS.has(transform.action) ? { transforms } : { transforms, zoomPath: [], selectedPath: [] },
+    KEEPS_PATHS.has(transform.action)
+      ? { transforms, zoomRange: "" }
+      : { transforms, zoomPath: [], selectedPath: [] },
   );
 }
 

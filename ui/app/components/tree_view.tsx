@@ -3,8 +3,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
-import { nameOfNode } from "../graph/path";
-import { isMatchingNode } from "../graph/search";
+import { nameOfNode, pathOfNode } from "../graph/path";
+import { findMatch, isMatchingNode } from "../graph/search";
 import { averageOf, displayedValue, type ValueColumn } from "../graph/values";
 import { formatExact, formatPercent, formatValue } from "../theme/format";
 import { view } from "../url/store";
@@ -14,6 +14,7 @@ import { useHiddenCallees, useOpenPath } from "./flame/use_flame";
 import { useMatches } from "./flame/use_matches";
 import { openFrameMenu } from "./frame_menu";
 import { hoveredName } from "./linked_hover";
+import { useRequestedJump } from "./search_jump";
 import { firstExpanded, keyOfPath, keysAbove, pathOfKey, type TreeRow, treeRows } from "./tree_rows";
 import { type TableColumn, VirtualTable } from "./virtual_list";
 import "./tree_view.css";
@@ -22,7 +23,7 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   const tree = useTree(graph);
   const [active, setActive] = useState(0);
   const { selectedPath, zoomPath, search } = view.value;
-  const matches = useMatches(tree.graph, search);
+  const { flags: matches, search: matchedSearch } = useMatches(tree.graph, search);
   const selectedKey = keyOfPath(selectedPath);
   const hovered = hoveredName.value;
   const rows = useMemo(() => treeRows(tree.graph, tree.expanded), [tree.graph, tree.expanded]);
@@ -34,7 +35,14 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   useOpenPath(expansionOf(graph), selectedPath);
   useOpenPath(expansionOf(graph), zoomPath);
   useRevealedRow(rows, selectedKey, tree.graph, setActive);
-
+  const area = useRef<HTMLDivElement>(null);
+  const jump = (step: 1 | -1) => jumpToMatch(tree.graph, matches, rows[active]?.node ?? 0, step);
+  useRequestedJump(area, matchedSearch, jump);
+  const activate = (index: number) => {
+    setActive(index);
+    const row = rows[index];
+    if (row !== undefined && !row.isHiddenRest) pageSelection.select(pathOfKey(row.key));
+  };
   const open = (row: TreeRow) => {
     if (row.isHiddenRest) tree.loadRest(row.node);
     else pageSelection.select(pathOfKey(row.key));
@@ -44,12 +52,13 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
       name="tree"
       role="treegrid"
       label="Call tree"
+      area={area}
       columns={treeColumns(tree)}
       rowCount={rows.length}
       rowAt={(index) => rows[index]}
       keyOf={(row) => row.key}
       activeRow={Math.min(active, rows.length - 1)}
-      onActivate={setActive}
+      onActivate={activate}
       onOpen={(row) => open(row)}
       onHover={(index) => {
         const row = index === undefined ? undefined : rows[index];
@@ -65,7 +74,13 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
           graph: tree.graph,
         })
       }
-      onKey={(event, index) => treeKey(event, index, rows, tree, setActive)}
+      onKey={(event, index) => {
+        const isMatchKey = event.key === "n" || event.key === "N";
+        if (!isMatchKey || event.altKey || event.ctrlKey || event.metaKey)
+          return treeKey(event, index, rows, tree, activate);
+        jump(event.key === "n" ? 1 : -1);
+        return true;
+      }}
       rowClass={(row) => rowClass(row, tree.graph, { selectedKey, hovered, matches })}
       rowAttributes={(row) => ({
         "aria-level": row.level,
@@ -139,25 +154,31 @@ function useTree(base: Graph): TreeState {
   return { graph, expanded, isLoading: expansion.loadingCount.value > 0, toggle, expand, loadRest };
 }
 
+/** Selects the next or previous match, if there is one. */
+function jumpToMatch(graph: Graph, matches: Uint8Array | undefined, node: number, step: 1 | -1): void {
+  const match = matches === undefined ? -1 : findMatch(graph, matches, node, step);
+  if (match >= 0) pageSelection.select(pathOfNode(graph, match));
+}
+
 /** Handles the keys of a tree grid: right expands or enters, left collapses or leaves. */
 function treeKey(
   event: KeyboardEvent,
   index: number,
   rows: readonly TreeRow[],
   tree: TreeState,
-  setActive: (row: number) => void,
+  activate: (row: number) => void,
 ): boolean {
   const row = rows[index];
   if (row === undefined || event.altKey || event.ctrlKey || event.metaKey) return false;
   if (event.key === "ArrowRight") {
     if (row.isExpandable && !row.isExpanded) tree.toggle(row);
-    else if (row.isExpanded) setActive(index + 1);
+    else if (row.isExpanded) activate(index + 1);
     return true;
   }
   if (event.key === "ArrowLeft") {
     if (row.isExpanded) tree.toggle(row);
     else
-      setActive(
+      activate(
         Math.max(
           0,
           rows.findLastIndex((above, place) => place < index && above.level < row.level),

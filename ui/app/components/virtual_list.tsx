@@ -3,7 +3,7 @@
 // biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus and names its active row.
 
 import { signal } from "@preact/signals";
-import type { ComponentChildren, JSX } from "preact";
+import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { notify } from "../url/notices";
 import { copyText } from "./clipboard";
@@ -68,6 +68,8 @@ export interface VirtualTableProps<Row> extends TableEvents<Row> {
   /** Name under which the browser stores the selected columns. */
   readonly name: string;
   readonly role?: "grid" | "treegrid";
+  /** Receives the element that scrolls and takes the keys. */
+  readonly area?: RefObject<HTMLDivElement>;
   readonly columns: readonly TableColumn<Row>[];
   readonly rowCount: number;
   /** Returns a row, or undefined while it is loading. */
@@ -88,7 +90,8 @@ let tableCount = 0;
 
 export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
   const [id] = useState(() => `table-${tableCount++}`);
-  const scroller = useRef<HTMLDivElement>(null);
+  const ownArea = useRef<HTMLDivElement>(null);
+  const scroller = props.area ?? ownArea;
   const [scrollTop, setScrollTop] = useState(0);
   const [viewport, setViewport] = useState(600);
   const [active, setActive] = useState(0);

@@ -30,6 +30,16 @@ function layOut(graph: Graph, change: Partial<GraphViewport> = {}): BoxList {
 }
 
 describe("layOutBoxes", () => {
+  it("last_depth_is_that_of_the_deepest_box", () => {
+    const light = { frames: ["main", "light", ...Array.from({ length: 60 }, (_, index) => `deep${index}`)] };
+    const graph = graphOfStacks([
+      { frames: ["main", "heavy", "leaf"], value: 1_000_000n },
+      { ...light, value: 1n },
+    ]);
+    expect(layOut(graph).lastDepth).toBe(3);
+    expect(layOut(graph, { widthPixels: 2_000_000 }).lastDepth).toBe(62);
+  });
+
   it.each(SEEDS)("every_wide_visible_node_has_its_box (seed %i)", (seed) => {
     const random = new SeededRandom(seed);
     const graph = graphOfTree(truncateTree(buildTree(randomStacks(random, 80, 10)), 3));

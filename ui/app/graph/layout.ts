@@ -90,6 +90,13 @@ export class BoxList {
     return first === undefined || end === undefined ? { first: 0, end: 0 } : { first, end };
   }
 
+  /** Deepest row with a box. */
+  get lastDepth(): number {
+    let row = this.rowStart.length - 2;
+    while (row > 0 && this.rowStart[row] === this.count) row--;
+    return this.firstDepth + Math.max(0, row);
+  }
+
   private grow(): void {
     const capacity = this.node.length * 2;
     const grown = new BoxList();

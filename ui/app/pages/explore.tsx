@@ -8,7 +8,7 @@ import { Timeline } from "../components/timeline/timeline";
 import { navigate, view } from "../url/store";
 import type { ViewName } from "../url/view_state";
 import { ExploreToolbar } from "./explore_toolbar";
-import { VIEW_TITLES, viewsWith } from "./explore_views";
+import { changeToView, VIEW_TITLES } from "./explore_views";
 import { ViewPane } from "./view_pane";
 import "./explore.css";
 
@@ -20,7 +20,7 @@ function onKeyDown(event: KeyboardEvent) {
   if (document.querySelector("dialog[open]") !== null) return;
   const name = VIEW_TITLES[Number(event.key) - 1]?.[0];
   if (name !== undefined) {
-    navigate({ views: viewsWith(view.peek().views, focusedPane, name) });
+    navigate(changeToView(view.peek(), focusedPane, name));
     event.preventDefault();
   }
 }

@@ -7,7 +7,7 @@ import { SearchField } from "../components/search_field";
 import { TransformChips } from "../components/transform_chips";
 import { navigate, view } from "../url/store";
 import type { FrameGrouping, ViewName, ViewState } from "../url/view_state";
-import { VIEW_TITLES } from "./explore_views";
+import { changeToView, VIEW_TITLES } from "./explore_views";
 import { ExportMenu, ViewRequests } from "./view_requests";
 
 const LABEL_PREFIX = "label:";
@@ -34,42 +34,46 @@ export function ExploreToolbar() {
   const usesGraph = drawsGraph || views.includes("tree");
   return (
     <div class="explore-toolbar" role="toolbar" aria-label="Views">
-      {isSplit ? null : (
-        <Choice
-          label="View"
-          value={first}
-          options={VIEW_TITLES}
-          onChange={(name) => navigate({ views: [name] })}
-        />
-      )}
-      <button
-        type="button"
-        class="button tool-button"
-        aria-pressed={isSplit}
-        title="Two views side by side"
-        onClick={() => navigate({ views: isSplit ? [first] : [first, viewBeside(first)] })}
-      >
-        Split
-      </button>
-      {usesGraph ? <FrameGroupingSelect /> : null}
-      {usesGraph ? (
+      <div class="explore-tools">
+        {isSplit ? null : (
+          <Choice
+            label="View"
+            value={first}
+            options={VIEW_TITLES}
+            onChange={(name) => navigate(changeToView(view.peek(), 0, name))}
+          />
+        )}
         <button
           type="button"
           class="button tool-button"
-          aria-pressed={view.value.inverted}
-          title="Bottom-up: functions first, their callers below"
-          onClick={() => navigate({ inverted: !view.value.inverted, zoomPath: [], selectedPath: [] })}
+          aria-pressed={isSplit}
+          title="Two views side by side"
+          onClick={() => navigate({ views: isSplit ? [first] : [first, viewBeside(first)] })}
         >
-          Invert
+          Split
         </button>
-      ) : null}
-      {drawsGraph ? <ColorSelect /> : null}
-      <SelectionChips />
-      <TransformChips />
-      <span class="table-bar-space" />
-      <SearchField />
-      <ExportMenu />
-      {isSplit ? null : <ViewRequests name={first} />}
+        {usesGraph ? <FrameGroupingSelect /> : null}
+        {usesGraph ? (
+          <button
+            type="button"
+            class="button tool-button"
+            aria-pressed={view.value.inverted}
+            title="Bottom-up: functions first, their callers below"
+            onClick={() => navigate({ inverted: !view.value.inverted, zoomPath: [], selectedPath: [] })}
+          >
+            Invert
+          </button>
+        ) : null}
+        {drawsGraph ? <ColorSelect /> : null}
+        <div class="explore-tools-end">
+          <SearchField />
+          <ExportMenu />
+          {isSplit ? null : <ViewRequests name={first} />}
+        </div>
+      </div>
+      <TransformChips>
+        <SelectionChips />
+      </TransformChips>
     </div>
   );
 }

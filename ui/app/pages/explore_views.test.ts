@@ -1,7 +1,19 @@
 // Tests of the views side by side.
 
-import { expect, test } from "vitest";
-import { viewsWith } from "./explore_views";
+import { beforeAll, expect, test, vi } from "vitest";
+import { DEFAULT_VIEW } from "../url/view_state";
+
+type ExploreViews = typeof import("./explore_views");
+
+let changeToView: ExploreViews["changeToView"];
+let viewsWith: ExploreViews["viewsWith"];
+
+beforeAll(async () => {
+  // The store reads the page's address when it is imported.
+  vi.stubGlobal("location", new URL("http://127.0.0.1/ui/"));
+  vi.stubGlobal("history", { state: null, pushState: vi.fn(), replaceState: vi.fn() });
+  ({ changeToView, viewsWith } = await import("./explore_views"));
+});
 
 test("view_replaces_that_of_its_pane", () => {
   expect(viewsWith(["flame"], 0, "table")).toEqual(["table"]);
@@ -12,4 +24,20 @@ test("view_replaces_that_of_its_pane", () => {
 test("view_that_is_beside_changes_places", () => {
   expect(viewsWith(["flame", "table"], 0, "table")).toEqual(["table", "flame"]);
   expect(viewsWith(["flame", "table"], 1, "flame")).toEqual(["table", "flame"]);
+});
+
+test("sandwich_opens_with_selected_function", () => {
+  const state = { ...DEFAULT_VIEW, views: ["tree"] as const, selectedPath: ["main", "work"] };
+  expect(changeToView(state, 0, "sandwich")).toEqual({ views: ["sandwich"], sandwichFunction: "work" });
+  expect(changeToView({ ...state, frames: "file" }, 0, "sandwich")).toEqual({ views: ["sandwich"] });
+  expect(changeToView({ ...state, frames: "label:pod", selectedPath: ["a"] }, 0, "sandwich")).toEqual({
+    views: ["sandwich"],
+  });
+  expect(changeToView({ ...state, selectedPath: [] }, 0, "sandwich")).toEqual({ views: ["sandwich"] });
+  expect(changeToView(state, 0, "table")).toEqual({ views: ["table"] });
+});
+
+test("open_sandwich_keeps_its_function", () => {
+  const state = { ...DEFAULT_VIEW, views: ["sandwich"] as const, selectedPath: ["main", "work"] };
+  expect(changeToView(state, 0, "sandwich")).toEqual({ views: ["sandwich"] });
 });

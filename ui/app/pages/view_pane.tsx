@@ -13,7 +13,7 @@ import type { Graph } from "../graph/graph";
 import { queryOf } from "../url/query_of";
 import { navigate, view } from "../url/store";
 import type { ViewName } from "../url/view_state";
-import { VIEW_TITLES, viewsWith } from "./explore_views";
+import { changeToView, VIEW_TITLES } from "./explore_views";
 import { OtherTime } from "./start";
 import { ViewRequests } from "./view_requests";
 
@@ -39,7 +39,7 @@ function PaneBar({ name, pane }: { readonly name: ViewName; readonly pane: 0 | 1
         label={pane === 0 ? "First view" : "Second view"}
         value={name}
         options={VIEW_TITLES}
-        onChange={(chosen) => navigate({ views: viewsWith(view.peek().views, pane, chosen) })}
+        onChange={(chosen) => navigate(changeToView(view.peek(), pane, chosen))}
       />
       <span class="table-bar-space" />
       <ViewRequests name={name} />

@@ -35,6 +35,13 @@ test("quotient_has_three_significant_digits", () => {
   expect(formatQuotient(1n, 0n)).toBe("–");
 });
 
+test("quotient_below_a_millionth_has_an_exponent", () => {
+  expect(formatQuotient(413n, 10_000_000_000n)).toBe("4.13e-8");
+  expect(formatQuotient(-1n, 3_000_000_000n)).toBe("-3.33e-10");
+  expect(formatQuotient(9_999_999n, 10_000_000_000_000n)).toBe("1.00e-6");
+  expect(formatQuotient(1n, 1_000_000n)).toBe("0.000001");
+});
+
 test("quotient_beyond_double_precision_is_exact", () => {
   expect(formatQuotient(9_007_199_254_740_993n, 1n)).toBe("9007199254740993");
 });

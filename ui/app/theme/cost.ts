@@ -1,6 +1,6 @@
 // Costs in natural units: cores, bytes per second, averages of gauges. All digits are computed from integers.
 
-import { formatExact, formatRatio, formatValue } from "./format";
+import { formatExact, formatRatio, formatValue, roundHalfAway } from "./format";
 
 /** Values of the profile types that state a level, such as memory in use. The plural counts as well. */
 const GAUGE_KINDS: ReadonlySet<string> = new Set([
@@ -27,6 +27,8 @@ const NANOS_PER_MILLI = 1_000_000n;
 const MILLIS_PER_SECOND = 1_000n;
 const SIGNIFICANT_DIGITS_BOUND = 100n;
 const MAX_DECIMALS = 6;
+/** Quotients below a part of this have no digit among the decimals. */
+const TINY_DIVISOR = 10n ** BigInt(MAX_DECIMALS);
 
 export interface ProfileTypeParts {
   readonly name: string;
@@ -71,6 +73,8 @@ export function formatQuotient(numerator: bigint, denominator: bigint): string {
   const dividend = absolute(numerator);
   const divisor = absolute(denominator);
   if (dividend >= divisor || dividend === 0n) return formatRatio(numerator, denominator);
+  const sign = numerator < 0n === denominator < 0n ? "" : "-";
+  if (dividend * TINY_DIVISOR < divisor) return sign + formatTiny(dividend, divisor);
   let decimals = 0;
   let scaled = dividend;
   while (decimals < MAX_DECIMALS && scaled < SIGNIFICANT_DIGITS_BOUND * divisor) {
@@ -78,8 +82,21 @@ export function formatQuotient(numerator: bigint, denominator: bigint): string {
     decimals += 1;
   }
   const digits = ((2n * scaled + divisor) / (2n * divisor)).toString().padStart(decimals + 1, "0");
-  const sign = numerator < 0n === denominator < 0n ? "" : "-";
   return `${sign}${digits.slice(0, -decimals)}.${digits.slice(-decimals)}`;
+}
+
+/** Writes a quotient below one, in which decimals would be zeros: `4.13e-8`. */
+function formatTiny(dividend: bigint, divisor: bigint): string {
+  let exponent = 0;
+  let scaled = dividend;
+  while (scaled < divisor) {
+    scaled *= 10n;
+    exponent += 1;
+  }
+  const hundredths = roundHalfAway(100n * scaled, divisor).toString();
+  // Rounding may reach the next power of ten.
+  const isNext = hundredths.length > 3;
+  return `${hundredths.slice(0, 1)}.${hundredths.slice(1, 3)}e-${isNext ? exponent - 1 : exponent}`;
 }
 
 function absolute(value: bigint): bigint {

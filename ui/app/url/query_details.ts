@@ -7,6 +7,7 @@ export const CLEARED_DETAILS = {
   groupBy: DEFAULT_VIEW.groupBy,
   transforms: DEFAULT_VIEW.transforms,
   zoomPath: DEFAULT_VIEW.zoomPath,
+  zoomRange: DEFAULT_VIEW.zoomRange,
   selectedPath: DEFAULT_VIEW.selectedPath,
   sandwichFunction: DEFAULT_VIEW.sandwichFunction,
   search: DEFAULT_VIEW.search,

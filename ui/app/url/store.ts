@@ -40,7 +40,13 @@ export const view: ReadonlySignal<ViewState> = currentView;
 
 /** Returns the link of the current view with a change, relative to the page. */
 export function hrefOf(change: Partial<ViewState>): string {
-  return `./${encodeView({ ...currentView.value, ...change })}`;
+  return `./${encodeView(changedView(currentView.value, change))}`;
+}
+
+/** Returns a view after a change. A range belongs to the zoomed path, so that another path ends it. */
+function changedView(state: ViewState, change: Partial<ViewState>): ViewState {
+  const zoomRange = change.zoomPath === undefined ? state.zoomRange : "";
+  return { ...state, zoomRange, ...change };
 }
 
 /**
@@ -48,7 +54,7 @@ export function hrefOf(change: Partial<ViewState>): string {
  * same fields, and replaces it with each further one.
  */
 export function navigate(change: Partial<ViewState>, mode: "push" | "typing" = "push"): void {
-  const next = { ...currentView.peek(), ...copyTexts(change) };
+  const next = changedView(currentView.peek(), copyTexts(change));
   const typedFields = mode === "typing" ? Object.keys(change).sort().join() : "";
   if (encodeView(next) === encodeView(currentView.peek())) return;
   const replaces = typedFields !== "" && typedFields === entry.typedFields;

@@ -68,6 +68,7 @@ function randomView(random: SeededRandom): ViewState {
     inverted: flag(),
     colorBy: random.pick(["package", "binary", "share"]),
     zoomPath: random.list(30, () => random.hostileText()),
+    zoomRange: random.pick(["", "0-1", "0.25-0.5", "3e-9-0.001"]),
     selectedPath: random.list(30, () => random.hostileText()),
     sandwichFunction: flag() ? random.hostileText() : undefined,
     search: random.hostileText(),

@@ -11,6 +11,7 @@ import {
   type ViewName,
   type ViewState,
 } from "./view_state";
+import { parseZoomRange } from "./zoom_text";
 
 /** Version of the parameters. */
 export const URL_VERSION = 1;
@@ -121,6 +122,15 @@ function pathParameter(name: string, field: "zoomPath" | "selectedPath"): Parame
     },
   };
 }
+
+const zoomRangeParameter: Parameter = {
+  ...textParameter("zr", "zoomRange"),
+  read: ([value = ""], state) => {
+    const isRange = parseZoomRange(value) !== undefined;
+    if (isRange) state.zoomRange = value;
+    return isRange;
+  },
+};
 
 /** Forms of ids that the server reads. */
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
@@ -255,6 +265,7 @@ const PARAMETERS: readonly Parameter[] = [
     ["share", "share"],
   ]),
   pathParameter("z", "zoomPath"),
+  zoomRangeParameter,
   pathParameter("n", "selectedPath"),
   functionParameter,
   textParameter("s", "search"),

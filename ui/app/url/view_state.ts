@@ -60,6 +60,8 @@ export interface ViewState {
   readonly colorBy: "package" | "binary" | "share";
   /** Names of frames from the root to the zoomed node. */
   readonly zoomPath: readonly string[];
+  /** Range of a click on merged frames, which have no path: `0.25-0.5` of the root's total, or empty. */
+  readonly zoomRange: string;
   /** Names of frames from the root to the selected node. */
   readonly selectedPath: readonly string[];
   /** Function of the sandwich view. Undefined for none; the empty text is a name. */
@@ -96,6 +98,7 @@ export const DEFAULT_VIEW: ViewState = {
   inverted: false,
   colorBy: "package",
   zoomPath: [],
+  zoomRange: "",
   selectedPath: [],
   sandwichFunction: undefined,
   search: "",

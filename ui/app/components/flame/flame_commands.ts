@@ -75,8 +75,12 @@ function goBack(context: FlameContext): void {
   const { hover, selection, flameView, graph, zoomHistory } = context;
   hover.value = undefined;
   const zoomed = selection.zoomPath.peek();
-  const previous = zoomHistory.takePrevious(graph, zoomed);
   const selected = selection.selectedPath.peek();
+  if (selection.zoomRange.peek() !== undefined) {
+    selection.zoomTo(zoomed, selected);
+    return;
+  }
+  const previous = zoomHistory.takePrevious(graph, zoomed);
   if (previous !== undefined) selection.zoomTo(previous, selected);
   else if (zoomed.length > 0) selection.zoomTo([], selected);
   else flameView.zoomToNode(0, hasMotion());

@@ -99,7 +99,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
   if (context === undefined) return;
   const { flameView, graph, selection, openHidden, announcement } = context;
   if (hit.kind === BoxKind.merged) {
-    flameView.zoomToRange(flameView.rangeOfBox(hit.box), hasMotion());
+    selection.zoomToRange(flameView.rangeOfBox(hit.box));
     return;
   }
   if (hit.kind === BoxKind.hidden) {
@@ -116,7 +116,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
 export function zoomToPath(context: FlameContext | undefined, path: readonly string[]): void {
   if (context === undefined) return;
   const { graph, selection, flameView } = context;
-  const isSame = isSamePath(selection.zoomPath.peek(), path);
+  const isSame = selection.zoomRange.peek() === undefined && isSamePath(selection.zoomPath.peek(), path);
   if (isSame) {
     flameView.zoomToNode(findPath(graph, path).node, hasMotion());
     return;
@@ -144,6 +144,11 @@ export function handleKey(event: KeyboardEvent, context: FlameContext | undefine
   event.stopPropagation();
   context.flameView.setMarks({ hasFocus: true });
   runCommand(command, context);
+}
+
+/** Jumps to a match of the search. */
+export function handleJump(context: FlameContext | undefined, step: 1 | -1): void {
+  if (context !== undefined) runCommand({ kind: "match", step }, context);
 }
 
 export function openMenu(

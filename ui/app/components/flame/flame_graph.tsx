@@ -10,10 +10,12 @@ import { displayedValue } from "../../graph/values";
 import { formatExact, formatValue } from "../../theme/format";
 import { isDark } from "../../theme/theme";
 import { view } from "../../url/store";
+import { useRequestedJump } from "../search_jump";
 import { expansionOf, type SubtreeLoader } from "./expansion";
 import {
   clearHover,
   type FlameContext,
+  handleJump,
   handleKey,
   mountView,
   openMenu,
@@ -26,7 +28,7 @@ import { originOfGraph } from "./graph_origin";
 import { Minimap } from "./minimap";
 import { PathBar } from "./path_bar";
 import { type FrameSelection, pageSelection } from "./selection";
-import { useHiddenCallees, useMarks, useZoom } from "./use_flame";
+import { useAnnouncement, useHiddenCallees, useMarks, useZoom } from "./use_flame";
 import { useMatches } from "./use_matches";
 import { ZoomHistory } from "./zoom_history";
 import "./flame_graph.css";
@@ -142,10 +144,11 @@ function useFlame(props: FlameGraphProps) {
   const zoomedNode = useMemo(() => findPath(graph, zoomPath).node, [graph, zoomPath]);
   const selectedPath = selection.selectedPath.value;
   const selected = useMemo(() => findPath(graph, selectedPath), [graph, selectedPath]);
-  const selectedNode = selected.matched === selectedPath.length ? selected.node : zoomedNode;
+  const isFound = selected.matched === selectedPath.length;
+  const selectedNode = isFound ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
   zoomHistory.follow(JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]));
-  const matches = useMatches(graph, search);
+  const { flags: matches, search: matchedSearch } = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
     const elements = {
@@ -170,8 +173,11 @@ function useFlame(props: FlameGraphProps) {
     flameView.setGraph(graph);
     clearHover(contextRef.current);
   }, [graph, direction, isDark.value, colorBy, matches]);
-  useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, openHidden, expansion });
+  const zoomRange = selection.zoomRange.value;
+  useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, zoomRange, openHidden, expansion });
+  useAnnouncement({ announcement, graph, selectedNode, isSelected: isFound && selectedNode > 0 });
   useMarks(viewRef, graph, selectedNode, selectedPath);
+  useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {
     ...{ graph, expansion, zoomedNode, matches, range, rows, hover, announcement },
     ...{ scroller, spacer, base, marks, viewRef, contextRef },

@@ -30,6 +30,7 @@ export function Minimap(props: MinimapProps) {
   const base = useRef<HTMLCanvasElement>(null);
   const marks = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
+  const [maxDepth, setMaxDepth] = useState(0);
   useLayoutEffect(() => {
     const element = frame.current as HTMLDivElement;
     const observer = new ResizeObserver(() => setWidth(element.clientWidth));
@@ -51,17 +52,16 @@ export function Minimap(props: MinimapProps) {
       size,
       rootAtBottom: direction === "flame",
     };
-    paintMinimap(base.current, scene);
+    setMaxDepth(paintMinimap(base.current, scene));
   }, [graph, direction, isDark, scheme, matches, width, devicePixelRatio]);
   const visible = range.value;
   const { first, last } = rows.value;
   useEffect(() => {
     if (marks.current === null || width === 0) return;
-    const maxDepth = prepareGraph(graph).columns.deepest[0] ?? 0;
     const rootAtBottom = direction === "flame";
     const scene = { size, colors: frameColors(isDark), rootAtBottom, maxDepth };
     paintMinimapWindow(marks.current, scene, { range: visible, rows: { first, last } });
-  }, [graph, direction, visible, first, last, isDark, width, devicePixelRatio]);
+  }, [graph, direction, maxDepth, visible, first, last, isDark, width, devicePixelRatio]);
   return (
     <div
       class="flame-minimap"

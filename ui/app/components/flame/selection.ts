@@ -1,8 +1,10 @@
 // Zoomed and selected frames of a flame graph: in the URL, or of one component alone.
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import type { ZoomRange } from "../../canvas/zoom_range";
 import { navigate, view } from "../../url/store";
 import type { FrameGrouping } from "../../url/view_state";
+import { parseZoomRange, writeZoomRange } from "../../url/zoom_text";
 
 /** Paths of frame names from the root, and what they mean. The root itself has the empty path. */
 export interface FrameSelection {
@@ -13,6 +15,10 @@ export interface FrameSelection {
   readonly isInLink: boolean;
   readonly zoomPath: ReadonlySignal<readonly string[]>;
   readonly selectedPath: ReadonlySignal<readonly string[]>;
+  /** Range that is shown in place of the zoomed frame. */
+  readonly zoomRange: ReadonlySignal<ZoomRange | undefined>;
+  /** Zooms to merged frames, which have no path. */
+  zoomToRange(range: ZoomRange): void;
   /** Zooms to a frame. Selects it, or the frame of `selected`. */
   zoomTo(path: readonly string[], selected?: readonly string[]): void;
   select(path: readonly string[]): void;
@@ -25,6 +31,8 @@ export const pageSelection: FrameSelection = {
   isInLink: true,
   zoomPath: computed(() => view.value.zoomPath),
   selectedPath: computed(() => view.value.selectedPath),
+  zoomRange: computed(() => parseZoomRange(view.value.zoomRange)),
+  zoomToRange: (range) => navigate({ zoomRange: writeZoomRange(range) }),
   zoomTo: (path, selected = path) => navigate({ zoomPath: path, selectedPath: selected }),
   select: (path) => navigate({ selectedPath: path }, "typing"),
 };
@@ -33,13 +41,19 @@ export const pageSelection: FrameSelection = {
 export function createLocalSelection(isInverted: boolean): FrameSelection {
   const zoomPath = signal<readonly string[]>([]);
   const selectedPath = signal<readonly string[]>([]);
+  const zoomRange = signal<ZoomRange | undefined>(undefined);
   return {
     frames: signal<FrameGrouping>("function"),
     isInverted: signal(isInverted),
     isInLink: false,
     zoomPath,
     selectedPath,
+    zoomRange,
+    zoomToRange: (range) => {
+      zoomRange.value = range;
+    },
     zoomTo: (path, selected = path) => {
+      zoomRange.value = undefined;
       zoomPath.value = path;
       selectedPath.value = selected;
     },

@@ -1,5 +1,6 @@
 // Hooks of a flame graph: they follow the link, the selection and the graph.
 
+import type { Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { isAbort } from "../../api/errors";
 import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
@@ -11,6 +12,7 @@ import type { GraphExpansion, SubtreeLoader } from "./expansion";
 import { hasMotion } from "./flame_context";
 import type { FlameView } from "./flame_view";
 import { subtreeLoaderOf } from "./graph_loader";
+import { announceNode } from "./node_facts";
 
 /** Returns a function that opens truncated nodes, until the component ends. */
 export function useHiddenCallees(
@@ -56,26 +58,29 @@ export interface ZoomParams {
   readonly baseGraph: Graph;
   readonly graph: Graph;
   readonly zoomPath: readonly string[];
+  /** Range that is shown in place of the zoomed frame. */
+  readonly zoomRange: ZoomRange | undefined;
   readonly openHidden: (node: number) => void;
   readonly expansion: GraphExpansion;
 }
 
 /** Follows the zoomed path: moves the view, opens truncated nodes on the way, and says if the frame is gone. */
 export function useZoom(params: ZoomParams): void {
-  const { viewRef, baseGraph, graph, zoomPath } = params;
-  const last = useRef<{ base: Graph; path: string; range: ZoomRange } | undefined>(undefined);
+  const { viewRef, baseGraph, graph, zoomPath, zoomRange } = params;
+  const last = useRef<{ base: Graph; place: string; range: ZoomRange } | undefined>(undefined);
   const match = findPath(graph, zoomPath);
-  const matchedPath = JSON.stringify(zoomPath.slice(0, match.matched));
+  const place = JSON.stringify([zoomPath.slice(0, match.matched), zoomRange]);
   useLayoutEffect(() => {
     const flameView = viewRef.current as FlameView;
     const before = last.current;
     // A refresh leaves a view alone that the user moved away from the zoomed frame.
     const isMoved =
-      before !== undefined && before.path === matchedPath && !isSameRange(flameView.range, before.range);
-    if (!isMoved)
-      flameView.zoomToNode(match.node, before !== undefined && before.base === baseGraph && hasMotion());
-    last.current = { base: baseGraph, path: matchedPath, range: flameView.rangeOf(match.node) };
-  }, [baseGraph, matchedPath]);
+      before !== undefined && before.place === place && !isSameRange(flameView.range, before.range);
+    const isAnimated = before !== undefined && before.base === baseGraph && hasMotion();
+    if (!isMoved && zoomRange !== undefined) flameView.zoomToRange(zoomRange, isAnimated);
+    else if (!isMoved) flameView.zoomToNode(match.node, isAnimated);
+    last.current = { base: baseGraph, place, range: zoomRange ?? flameView.rangeOf(match.node) };
+  }, [baseGraph, place]);
   useOpenZoom(params, match);
 }
 
@@ -95,6 +100,28 @@ function useOpenZoom({ graph, zoomPath, openHidden, expansion }: ZoomParams, mat
     else if (!isComplete && outcome !== "failed")
       notify("The zoomed frame does not exist in this graph. Its nearest caller is shown.", "warning");
   }, [graph, zoomKey, isLoading]);
+}
+
+/** Frame of which screen readers hear. */
+export interface AnnouncedFrame {
+  readonly announcement: Signal<string>;
+  readonly graph: Graph;
+  /** Selected node, or the zoomed one without a selection. */
+  readonly selectedNode: number;
+  /** Whether a frame is selected that the graph has. */
+  readonly isSelected: boolean;
+}
+
+/** Announces the selection again when another graph is shown, if a frame was announced before. */
+export function useAnnouncement({ announcement, graph, selectedNode, isSelected }: AnnouncedFrame): void {
+  const announced = useRef(graph);
+  useEffect(() => {
+    const isChanged = announced.current !== graph;
+    announced.current = graph;
+    if (!isChanged || announcement.peek() === "") return;
+    const text = announceNode(graph, selectedNode);
+    announcement.value = isSelected ? text : `no frame is selected; ${text}`;
+  }, [graph]);
 }
 
 /** Follows selection and hover of all views. */

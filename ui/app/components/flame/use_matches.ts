@@ -9,15 +9,19 @@ import { WorkerClient } from "./worker_client";
 
 /** Time after which a regular expression counts as too slow. */
 const REGEX_TIMEOUT_MS = 1_000;
+const NO_MATCHES: NameMatches = { flags: undefined, search: undefined };
 
-/** Returns one flag a name, or undefined without a search. The flags of a regular expression follow later. */
-export function useMatches(graph: Graph, search: string): Uint8Array | undefined {
+/** Matches of a search among the names of a graph. */
+export interface NameMatches {
+  /** One flag a name, or undefined without a search. */
+  readonly flags: Uint8Array | undefined;
+  /** Search of the flags. Those of a regular expression follow later. Undefined before the first ones. */
+  readonly search: string | undefined;
+}
+
+export function useMatches(graph: Graph, search: string): NameMatches {
   const { names } = graph;
-  const [state, setState] = useState<{
-    names: readonly string[];
-    search: string;
-    flags: Uint8Array | undefined;
-  }>();
+  const [state, setState] = useState<NameMatches & { readonly names: readonly string[] }>();
   // Each graph has its own worker, so that stopping one pattern stops no other.
   const matcher = useMemo(() => new WorkerClient(), []);
   useEffect(() => () => matcher.stop("closed"), [matcher]);
@@ -34,7 +38,7 @@ export function useMatches(graph: Graph, search: string): Uint8Array | undefined
     });
     return () => controller.abort();
   }, [names, search, isRegex]);
-  return state?.names === names ? state.flags : undefined;
+  return state?.names === names ? state : NO_MATCHES;
 }
 
 /**

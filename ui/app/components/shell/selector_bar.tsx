@@ -14,7 +14,7 @@ import "./selector_bar.css";
 const isTextMode = signal(false);
 
 /** Checks the selector of the view on the server, whose error names a position. */
-const selectorCheck = liveQuery(
+export const selectorCheck = liveQuery(
   () => view.value.selector,
   (selector, abortSignal) => checkSelector(selector, abortSignal),
 );

@@ -9,6 +9,8 @@ const DOT_RADIUS = 3;
 const MIN_DRAG_PIXELS = 4;
 const Y_AXIS_WIDTH = 76;
 const X_AXIS_HEIGHT = 26;
+/** Place for the right half of a time at the end of the axis, such as `Nov 30 08:00`. */
+const LAST_LABEL_WIDTH = 36;
 const AREA_OPACITY = 0.16;
 const STACK_OPACITY = 0.55;
 /** Free part of the plot above the largest value. */
@@ -48,7 +50,7 @@ export function chartOptions(params: ChartOptionParams): Omit<uPlot.Options, "wi
   };
   return {
     legend: { show: false },
-    padding: [6, 12, 0, 0],
+    padding: [6, LAST_LABEL_WIDTH, 0, 0],
     ...(zone === "utc" ? { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") } : {}),
     scales: {
       x: { time: true, range: [first / 1000, last / 1000] },
