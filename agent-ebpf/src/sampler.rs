@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use athanor_chassis::{ByteSize, Clock, Random, Timestamp};
 
+use crate::frame::FileId;
 use crate::kernel::{KernelConfig, KernelError, KernelSampler, SideSampling};
 use crate::layout::{StackCount, StackEnd, StackKey};
 use crate::processes::{ProcessRequest, ProcessTable, ProcessTableConfig};
@@ -168,6 +169,8 @@ pub struct Sampler {
     /// Bytes of the names of the last window.
     window_name_bytes: usize,
     names_dropped: u64,
+    /// Last closed file that was opened for names.
+    last_reopened_file: FileId,
     /// Samples whose frames were dropped, by the end that the BPF program counted.
     samples_without_frames: [u64; StackEnd::ALL.len()],
     events_lost: u64,
@@ -229,6 +232,7 @@ impl Sampler {
             max_window_name_bytes: shares.window_name_bytes,
             window_name_bytes: 0,
             names_dropped: 0,
+            last_reopened_file: FileId(0),
             samples_without_frames: [0; StackEnd::ALL.len()],
             events_lost: 0,
             has_reported_kallsyms: false,

@@ -4,6 +4,7 @@
 //! what they claim to take are written here, unless the first byte is odd.
 #![no_main]
 
+use athanor_profile::analysis::frame_origins::FrameOrigins;
 use athanor_profile::encoding::codec::put_varint;
 use athanor_query::{
     GroupedTreesQuery, HeatmapQuery, LabelValuesQuery, MAX_CHUNK_BYTES, PartialChunkBuffer, PartialResult,
@@ -42,6 +43,10 @@ fuzz_target!(|bytes: &[u8]| {
     }
     answer.extend_from_slice(rest);
     let Ok(partial) = unpack(&ask, &answer) else { return };
+    if let PartialResult::OriginTree(merged) = &partial {
+        let origins = FrameOrigins::from_table(merged.origins.clone());
+        merged.tree.names().iter().for_each(|name| _ = origins.get(name));
+    }
     let packed: Vec<u8> = partial.pack().expect("it came over the wire").flatten().collect();
     let again = unpack(&ask, &packed).expect("what was packed is read");
     assert_eq!(again.pack().expect("it was packed").flatten().collect::<Vec<u8>>(), packed);

@@ -119,7 +119,7 @@ impl Sampler {
         }
         let facts = stacks.processes.iter().map(|key| SampledProcess { facts: self.processes.facts(key) });
         let processes = facts.collect();
-        // First, so that no file of this window is closed for another one of it.
+        // First, so that files of this window are closed last.
         let files = self.sampled_files(&counted, window);
         let names = if self.config.symbolize {
             let requests: Vec<_> = stacks.processes.iter().map(ProcessRequest::from_stack).collect();
@@ -216,7 +216,10 @@ impl Sampler {
                 FrameCode::Kernel(address) => self.symbolizer.kernel_name(address),
                 FrameCode::File { file, address } => {
                     let name = self.name_in_file(file, address);
-                    if name.is_none() && !self.files.is_open(file) {
+                    if name.is_none()
+                        && self.files.is_closed(file)
+                        && !self.symbolizer.is_known(file, address)
+                    {
                         unnamed.push((file, address));
                     }
                     name
@@ -252,9 +255,15 @@ impl Sampler {
         }
         let closed: HashSet<FileId> = addresses.iter().map(|(file, _)| *file).collect();
         let users = processes_by_file(&closed, stacks);
-        let by_file = addresses.chunk_by(|first, second| first.0 == second.0);
+        // Each window goes on after the last file of the one before, so that each file has its turn.
+        let first = addresses.partition_point(|(file, _)| *file <= self.last_reopened_file);
+        let later = addresses.get(first..).unwrap_or_default();
+        let earlier = addresses.get(..first).unwrap_or_default();
+        let by_file = [later, earlier].map(|part| part.chunk_by(|left, right| left.0 == right.0));
+        let by_file = by_file.into_iter().flatten();
         for addresses in by_file.take(MAX_REOPENED_FILES) {
             let Some(&(file, _)) = addresses.first() else { continue };
+            self.last_reopened_file = file;
             let numbers = users.get(&file).into_iter().flatten();
             let mut requests = numbers.filter_map(|number| processes.get(*number as usize));
             if !requests.any(|request| self.reopen_mapped_file(request, file)) {

@@ -263,6 +263,11 @@ impl ObjectFiles {
         self.files.get(&id).is_some_and(|file| file.opened.is_some())
     }
 
+    /// Returns whether a file was read and is closed.
+    pub(super) fn is_closed(&self, id: FileId) -> bool {
+        self.files.get(&id).is_some_and(|file| file.opened.is_none() && file.identity.digest.is_some())
+    }
+
     /// Returns the ELF file, if it is open.
     pub(super) fn elf(&self, id: FileId) -> Option<&Arc<ElfFile>> {
         Some(&self.files.get(&id)?.opened.as_ref()?.elf)

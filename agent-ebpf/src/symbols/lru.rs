@@ -28,6 +28,11 @@ impl<K: Hash + Eq + Clone, V> LruCache<K, V> {
     }
 
     /// Returns a value and marks it as used.
+    /// Returns whether there is an entry, which is no use of it.
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         self.by_use.remove(&entry.used_at);

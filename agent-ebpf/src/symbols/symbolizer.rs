@@ -127,6 +127,11 @@ impl Symbolizer {
         name
     }
 
+    /// Returns whether an address was looked up and is still known, with a name or without.
+    pub fn is_known(&self, file: FileId, address: u64) -> bool {
+        self.cache.contains(&CacheKey::Address(file, address))
+    }
+
     fn find_function(&mut self, file: FileId, source: &SymbolSource, address: u64) -> Option<FoundFunction> {
         let key = CacheKey::File(file);
         let known = match self.cache.remove(&key) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use athanor_block::{MemoryProfiles, MemoryRow, MemoryRowVisitor};
 use athanor_chassis::compute::yield_slice;
 use athanor_chassis::{ComputePool, TenantId};
-use athanor_profile::analysis::origin_table::{OriginShape, OriginTable};
+use athanor_profile::analysis::origin_table::{LocationWeights, OriginShape, OriginTable};
 use athanor_profile::call_tree::tree::{FrameGrouping, Tree, TreeShape};
 use athanor_profile::encoding::codec::{CodecError, CodecReader};
 use athanor_profile::store_interface::dictionary_delta::{self, DictionaryMark};
@@ -367,7 +367,7 @@ impl TenantRows {
     fn origin_shape(&self) -> Arc<OriginShape> {
         let mut last = self.origins.lock();
         let locations = self.dictionary.symbols.locations().len();
-        match last.as_ref().filter(|shape| shape.locations() == locations) {
+        match last.as_ref().filter(|shape| shape.location_count() == locations) {
             Some(shape) => Arc::clone(shape),
             None => {
                 let shape = OriginShape::from_dictionary(&self.dictionary, FrameGrouping::Function);
@@ -538,12 +538,17 @@ impl ProfileSource for HeadSnapshot {
     fn with_cancellation(&self, has_left: &Arc<AtomicBool>) -> Option<Arc<dyn ProfileSource>> {
         Some(Arc::new(self.with_cancel(has_left)))
     }
-    fn origins(&self, totals: &[i64]) -> Result<OriginTable, SourceError> {
+    fn tree_with_origins(&self, totals: &[i64]) -> Result<(Tree, OriginTable), SourceError> {
+        let tree = self.tree(totals)?;
         let rows = self.rows.read();
-        Ok(match is_shape_worth_it(totals, &rows.dictionary)? {
-            true => rows.origin_shape().table_from_totals(&rows.dictionary, totals),
-            false => OriginTable::from_totals(&rows.dictionary, totals, FrameGrouping::Function),
-        })
+        if !is_shape_worth_it(totals, &rows.dictionary)? {
+            let origins = OriginTable::from_totals(&rows.dictionary, totals, FrameGrouping::Function);
+            return Ok((tree, origins));
+        }
+        let shape = rows.origin_shape();
+        let weights = LocationWeights::from_totals(&rows.dictionary, totals);
+        drop(rows);
+        Ok((tree, shape.table(&weights)))
     }
     fn tree(&self, totals: &[i64]) -> Result<Tree, SourceError> {
         let rows = self.rows.read();

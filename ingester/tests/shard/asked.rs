@@ -56,6 +56,8 @@ fn questions(begin: i64) -> Vec<QueryKind> {
         QueryKind::LabelNameCounts { prefix: String::new() },
         QueryKind::Tree(StackFilter::default()),
         QueryKind::Tree(stacks.clone()),
+        QueryKind::OriginTree(StackFilter::default()),
+        QueryKind::OriginTree(stacks.clone()),
         QueryKind::Profile(stacks.clone(), Some(GoPgoOptions { keep_locations: 1, aggregate_callees: true })),
         QueryKind::Points(TimeSeriesQuery { stacks, ..points.clone() }),
         QueryKind::Points(points),

@@ -169,6 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn sign_of_a_weight_counts() {
+        let mut dictionary = Dictionary::default();
+        let light = location(&mut dictionary, "/bin/a", "/src/a/run.go", "run", (0, 7));
+        let other = location(&mut dictionary, "/lib/b", "/src/b/run.go", "run", (0, 8));
+        let another = location(&mut dictionary, "/lib/b", "/src/b/run.go", "run", (0, 9));
+        for leaf in [light, other, another] {
+            dictionary.stacks.intern(&dictionary.symbols, &[leaf]);
+        }
+        let place = |totals: [i64; 3]| {
+            let origins = FrameOrigins::from_totals(&dictionary, &totals, FrameGrouping::Function);
+            let FrameOrigin { file, line, .. } = origins.get("run");
+            (file.to_owned(), line)
+        };
+        assert_eq!(place([3, -2, 4]), ("/src/a/run.go".to_owned(), 7), "3 against 2");
+        assert_eq!(place([3, -2, -4]), ("/src/b/run.go".to_owned(), 9), "3 against 6");
+        let largest = [i64::MAX, i64::MIN, i64::MIN];
+        assert_eq!(place(largest), ("/src/b/run.go".to_owned(), 8), "no sum wraps");
+    }
+
+    #[test]
     fn origin_of_name_is_its_heaviest_place() {
         let mut dictionary = Dictionary::default();
         let root = location(&mut dictionary, "/bin/a", "/src/main.go", "main.main", (10, 12));

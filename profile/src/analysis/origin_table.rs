@@ -1,7 +1,8 @@
 //! Weights of the places that frames of a tree come from, which merge without a dictionary.
 //!
 //! Texts and entries are sorted, so two tables merge in one pass. Weights are signed, so they do not depend on how
-//! profiles are divided among sources. An entry whose values cancel out stays: its name may be in the tree.
+//! profiles are divided among sources. An entry whose values cancel out stays, because its name may be in the tree. Only
+//! which of such entries there are depends on the division.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-/// Maximum magnitude of a weight. That of real stacks is far smaller: 63 bits, times the depth of recursion.
-const MAX_WEIGHT: i128 = 1 << 120;
+/// Maximum magnitude of a weight: 63 bits, times the depth of recursion. The sum of all entries of a table fits.
+const MAX_WEIGHT: i128 = 1 << 94;
 
 /// Weights of all stacks through each place of each frame name. A stack counts for each of its frames there, so
 /// recursion weighs more.
@@ -67,15 +68,15 @@ impl Default for OriginTable {
 impl OriginTable {
     /// Returns the table of stacks with these totals by stack id.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64], grouping: FrameGrouping) -> Self {
-        let weights = location_weights(dictionary, totals);
-        ShapeDraft::draw(dictionary, grouping, |location| weights[location].is_some()).weigh(&weights)
+        let weights = LocationWeights::from_totals(dictionary, totals);
+        ShapeDraft::draw(dictionary, grouping, |location| weights.0[location].is_some()).table(&weights)
     }
 
     /// Adds the weights of another table.
     pub fn merge(&mut self, other: &OriginTable) {
-        let (texts, of_left, of_right) = join_texts(&self.texts, &other.texts);
-        let left = self.entries.iter().map(|entry| entry.with_texts(&of_left));
-        let mut right = other.entries.iter().map(|entry| entry.with_texts(&of_right)).peekable();
+        let (texts, left_texts, right_texts) = join_texts(&self.texts, &other.texts);
+        let left = self.entries.iter().map(|entry| entry.with_texts(&left_texts));
+        let mut right = other.entries.iter().map(|entry| entry.with_texts(&right_texts)).peekable();
         let mut entries = Vec::with_capacity(self.entries.len().max(other.entries.len()));
         for mut entry in left {
             while let Some(before) = right.next_if(|next| next.place < entry.place) {
@@ -88,6 +89,16 @@ impl OriginTable {
         }
         entries.extend(right);
         *self = OriginTable { texts, entries };
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Returns the approximate memory in bytes.
@@ -140,26 +151,15 @@ impl OriginShape {
     }
 
     /// Returns the number of locations in the shape.
-    pub fn locations(&self) -> usize {
+    pub fn location_count(&self) -> usize {
         self.ends.len()
     }
 
-    /// Returns the approximate memory in bytes.
-    pub fn bytes(&self) -> usize {
-        let columns = size_of_val(&self.ends[..]) + size_of_val(&self.frames[..]);
-        text_bytes(&self.texts) + size_of_val(&self.places[..]) + columns
-    }
-
-    /// Returns the table of stacks with these totals by stack id of the dictionary, of which the shape has all
-    /// locations.
-    pub fn table_from_totals(&self, dictionary: &Dictionary, totals: &[i64]) -> OriginTable {
-        self.weigh(&location_weights(dictionary, totals))
-    }
-
-    fn weigh(&self, location_weights: &[Option<i128>]) -> OriginTable {
+    /// Returns the table of stacks with these weights of locations, all of which are in the shape.
+    pub fn table(&self, location_weights: &LocationWeights) -> OriginTable {
         let mut weights: Vec<Option<i128>> = vec![None; self.places.len()];
         let mut start = 0;
-        for (&end, &weight) in self.ends.iter().zip(location_weights) {
+        for (&end, &weight) in self.ends.iter().zip(&location_weights.0) {
             if let Some(weight) = weight {
                 for &frame in &self.frames[start as usize..end as usize] {
                     *weights[frame as usize].get_or_insert(0) += weight;
@@ -228,9 +228,9 @@ impl<'d> ShapeDraft<'d> {
         let binary = self.binary_text(symbols.locations()[location as usize].mapping);
         let lines = symbols.lines(location);
         // Outermost first, as the lines in reverse. A location without symbols has one frame and no line.
-        for (at, frame) in names.frames_of(&mut self.texts, location).iter().enumerate() {
+        for (depth, frame) in names.frames_of(&mut self.texts, location).iter().enumerate() {
             let mut place = OriginPlace { name: frame.name, binary, ..OriginPlace::default() };
-            if let Some(line) = lines.len().checked_sub(at + 1).map(|line| lines[line]) {
+            if let Some(line) = lines.len().checked_sub(depth + 1).map(|line| lines[line]) {
                 let function = function_texts(
                     symbols,
                     &mut self.functions[line.function as usize],
@@ -314,30 +314,35 @@ fn text_bytes(texts: &[Arc<str>]) -> usize {
     texts.iter().map(|text| text.len() + size_of::<[usize; 4]>()).sum()
 }
 
-/// Returns the weight of all stacks through each location. None if there is no stack with a value through it. A
-/// location counts for each of its frames in a stack.
-fn location_weights(dictionary: &Dictionary, totals: &[i64]) -> Vec<Option<i128>> {
-    let nodes = dictionary.stacks.nodes();
-    // No sum wraps: queries check that all values of stacks together fit.
-    let mut sums = vec![0i64; nodes.len()];
-    let mut has_value = vec![false; nodes.len()];
-    for (stack, &total) in (0..).zip(totals).filter(|(_, total)| **total != 0) {
-        let leaf = dictionary.stacks.leaf(stack);
-        if leaf != NO_ENTRY {
-            sums[leaf as usize] = sums[leaf as usize].wrapping_add(total);
-            has_value[leaf as usize] = true;
+/// Weight of all stacks through each location. None if there is no stack with a value through it. A location counts for
+/// each of its frames in a stack.
+#[derive(Clone, Debug)]
+pub struct LocationWeights(Vec<Option<i128>>);
+
+impl LocationWeights {
+    /// Returns the weights of stacks with these totals by stack id.
+    pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Self {
+        let nodes = dictionary.stacks.nodes();
+        let mut sums = vec![0i128; nodes.len()];
+        let mut has_value = vec![false; nodes.len()];
+        for (stack, &total) in (0..).zip(totals).filter(|(_, total)| **total != 0) {
+            let leaf = dictionary.stacks.leaf(stack);
+            if leaf != NO_ENTRY {
+                sums[leaf as usize] += i128::from(total);
+                has_value[leaf as usize] = true;
+            }
         }
+        let mut weights: Vec<Option<i128>> = vec![None; dictionary.symbols.locations().len()];
+        for (index, node) in nodes.iter().enumerate().rev() {
+            if !has_value[index] {
+                continue;
+            }
+            *weights[node.location as usize].get_or_insert(0) += sums[index];
+            if node.parent != NO_ENTRY {
+                sums[node.parent as usize] += sums[index];
+                has_value[node.parent as usize] = true;
+            }
+        }
+        LocationWeights(weights)
     }
-    let mut weights: Vec<Option<i128>> = vec![None; dictionary.symbols.locations().len()];
-    for (at, node) in nodes.iter().enumerate().rev() {
-        if !has_value[at] {
-            continue;
-        }
-        *weights[node.location as usize].get_or_insert(0) += i128::from(sums[at]);
-        if node.parent != NO_ENTRY {
-            sums[node.parent as usize] = sums[node.parent as usize].wrapping_add(sums[at]);
-            has_value[node.parent as usize] = true;
-        }
-    }
-    weights
 }

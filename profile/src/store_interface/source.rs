@@ -104,17 +104,18 @@ pub trait ProfileSource: Send + Sync {
         })?;
         tree
     }
-    /// Returns the origins of all frames of the [`tree`](Self::tree) for totals by stack of this source.
-    fn origins(&self, totals: &[i64]) -> Result<OriginTable, SourceError> {
-        let mut origins = Err(SourceError::Damaged("names and totals have different stacks".into()));
+    /// Returns the [`tree`](Self::tree) for totals by stack of this source, and the origins of its frames.
+    fn tree_with_origins(&self, totals: &[i64]) -> Result<(Tree, OriginTable), SourceError> {
+        let mut result = Err(SourceError::Damaged("names and totals have different stacks".into()));
         self.visit_names(&mut |dictionary, stacks| {
             if stacks.len() < totals.len() {
                 return;
             }
             let totals = totals_by_stack(dictionary, stacks, totals);
-            origins = Ok(OriginTable::from_totals(dictionary, &totals, FrameGrouping::Function));
+            let origins = OriginTable::from_totals(dictionary, &totals, FrameGrouping::Function);
+            result = Ok((Tree::from_totals(dictionary, &totals), origins));
         })?;
-        origins
+        result
     }
 }
 

@@ -442,6 +442,9 @@ impl PartialResult {
             PartialResult::Series(series) => ("series", series.len(), bounds.entries),
             PartialResult::Tree(tree) => ("nodes", tree.nodes().len(), bounds.nodes),
             PartialResult::Profile(merged) => ("stacks", merged.totals.len(), bounds.stacks),
+            PartialResult::OriginTree(merged) if merged.origins.len() > bounds.stacks => {
+                ("places of functions", merged.origins.len(), bounds.stacks)
+            }
             PartialResult::OriginTree(merged) => ("nodes", merged.tree.nodes().len(), bounds.nodes),
             PartialResult::Points(series) => {
                 let cells = series.values().flat_map(BTreeMap::values);

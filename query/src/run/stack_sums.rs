@@ -182,7 +182,7 @@ pub(super) fn origin_tree(
 ) -> Result<OriginTree, ProfileQueryError> {
     let places = &picked.places;
     let profiles = picked.rows().fold(0u64, |sum, row| sum.saturating_add(picked.record_count(row)));
-    let mut totals = stack_totals(places, selection, filter, source, || source.totals_for_tree(places))?;
+    let mut totals = stack_totals(places, selection, filter, source, || source.totals(places))?;
     yield_slice();
     if !filter.transforms.is_empty() {
         let is_needed = |place: usize| totals.get(place).is_some_and(|&total| total != 0);
@@ -195,7 +195,8 @@ pub(super) fn origin_tree(
     if let Some(passing) = find_passing_stacks(source, filter)? {
         drop_others(&mut totals, &passing)?;
     }
-    Ok(OriginTree { tree: source.tree(&totals)?, origins: source.origins(&totals)?, profiles })
+    let (tree, origins) = source.tree_with_origins(&totals)?;
+    Ok(OriginTree { tree, origins, profiles })
 }
 
 /// Sets the totals of stacks that do not pass to 0.

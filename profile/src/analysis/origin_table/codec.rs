@@ -65,9 +65,9 @@ impl OriginTable {
         let unknown = reader.error_here("an unknown text of an origin");
         let text =
             |id: u64| u32::try_from(id).ok().filter(|&id| (id as usize) < self.texts.len()).ok_or(unknown);
-        let said = reader.read_number()?;
-        let name = text((said >> 1).saturating_add(u64::from(name_before)))?;
-        let mut place = OriginPlace { name, has_function: said & 1 == 1, ..OriginPlace::default() };
+        let step = reader.read_number()?;
+        let name = text((step >> 1).saturating_add(u64::from(name_before)))?;
+        let mut place = OriginPlace { name, has_function: step & 1 == 1, ..OriginPlace::default() };
         place.binary = text(reader.read_number()?)?;
         if place.has_function {
             place.file = text(reader.read_number()?)?;
@@ -75,7 +75,11 @@ impl OriginTable {
             place.line = reader.read_signed()?;
         }
         let high = i128::from(reader.read_signed()?) << LOW_BITS;
-        Ok(OriginEntry { place, weight: high + (i128::from(reader.read_number()?) & LOW_MASK) })
+        let low = i128::from(reader.read_number()?);
+        if low > LOW_MASK {
+            return Err(reader.error_here("a weight with too many low bits"));
+        }
+        Ok(OriginEntry { place, weight: high + low })
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use athanor_chassis::Status;
 use athanor_profile::Labels;
 use athanor_profile::analysis::frame_origins::FrameOrigins;
-use athanor_profile::analysis::origin_table::OriginTable;
 use athanor_profile::call_tree::tree::{FrameGrouping, GraphColumns, Tree, TreeBuilder, line_name_bytes};
 use athanor_query::{CallSite, MergedProfile, OriginTree};
 
@@ -30,6 +29,8 @@ const DEFAULT_GRAPH_NODES: i64 = 65_536;
 const MAX_INVERTED_FRAMES: usize = 8_000_000;
 /// Memory of a node while a tree is inverted or joined with others.
 const DRAFT_NODE_BYTES: usize = 48;
+/// Memory of the place of a line while origins are found.
+const LINE_PLACE_BYTES: usize = 200;
 /// First level of profiles without the grouping label.
 const NO_LABEL_VALUE: &str = "(none)";
 
@@ -96,25 +97,27 @@ impl GraphStacks {
         reader: &QueryContext,
         shape: &GraphShape,
     ) -> Result<GraphTree, Status> {
-        let (tree, table, profiles) = match self {
-            GraphStacks::Functions(OriginTree { origins, profiles, .. }, Some(by_label)) => {
-                (join_groups(executor, reader, shape, &by_label)?, origins, profiles)
-            }
-            GraphStacks::Functions(OriginTree { tree, origins, profiles }, None) => {
-                (invert_if_needed(executor, reader, shape, tree)?, origins, profiles)
+        match self {
+            GraphStacks::Functions(OriginTree { tree, origins, profiles }, by_label) => {
+                let tree = match by_label {
+                    Some(by_label) => join_groups(executor, reader, shape, &by_label)?,
+                    None => invert_if_needed(executor, reader, shape, tree)?,
+                };
+                Ok(GraphTree { tree, origins: FrameOrigins::from_table(origins), profiles })
             }
             GraphStacks::Locations(merged) => {
                 let MergedProfile { dictionary, totals, profiles } = *merged;
                 if shape.grouping == FrameGrouping::Line {
-                    // Names are made for the tree and once more for their origins.
-                    executor.reserve_memory(reader, 2 * line_name_bytes(&dictionary.symbols))?;
+                    // Names are made for the tree, and twice for their origins: before and after they are sorted.
+                    let names = 3 * line_name_bytes(&dictionary.symbols);
+                    let places = dictionary.symbols.locations().len() * LINE_PLACE_BYTES;
+                    executor.reserve_memory(reader, names + places)?;
                 }
                 let tree = Tree::with_frames(&dictionary, &totals, shape.grouping);
-                let origins = OriginTable::from_totals(&dictionary, &totals, shape.grouping);
-                (invert_if_needed(executor, reader, shape, tree)?, origins, profiles)
+                let origins = FrameOrigins::from_totals(&dictionary, &totals, shape.grouping);
+                Ok(GraphTree { tree: invert_if_needed(executor, reader, shape, tree)?, origins, profiles })
             }
-        };
-        Ok(GraphTree { tree, origins: FrameOrigins::from_table(table), profiles })
+        }
     }
 }
 

@@ -14,17 +14,17 @@ const NOT_USED: u32 = u32::MAX;
 /// Returns a response with the columns of a graph and the origins of its names. All other fields are empty.
 pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
     let texts = origins.texts();
-    let of_names = origins.ids_of_sorted(&columns.names);
-    let files = SortedTexts::select(texts, of_names.iter().map(|ids| ids.file));
-    let binaries = SortedTexts::select(texts, of_names.iter().map(|ids| ids.binary));
-    let of_packages = columns.names.iter().zip(&of_names).map(|(name, ids)| {
+    let name_origins = origins.ids_of_sorted(&columns.names);
+    let files = SortedTexts::select(texts, name_origins.iter().map(|ids| ids.file));
+    let binaries = SortedTexts::select(texts, name_origins.iter().map(|ids| ids.binary));
+    let name_packages = columns.names.iter().zip(&name_origins).map(|(name, ids)| {
         // Most packages are the beginning of the name.
         let is_beginning = name.starts_with(&*texts[ids.package as usize]);
         if is_beginning { 0 } else { ids.package }
     });
-    let packages = SortedTexts::select(texts, of_packages);
+    let packages = SortedTexts::select(texts, name_packages);
     let package_bytes = |ids: &OriginIds| (texts[ids.package as usize].len() as u32) << 1;
-    let mut name_package: Vec<u32> = of_names.iter().map(package_bytes).collect();
+    let mut name_package: Vec<u32> = name_origins.iter().map(package_bytes).collect();
     for (entry, index) in name_package.iter_mut().zip(packages.entries).filter(|(_, index)| *index > 0) {
         *entry = index << 1 | 1;
     }
@@ -40,7 +40,7 @@ pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphRespo
         name_binary: binaries.entries,
         name_package,
         // Negative lines are damaged, and none is that great.
-        name_line: of_names.iter().map(|ids| u32::try_from(ids.line).unwrap_or(0)).collect(),
+        name_line: name_origins.iter().map(|ids| u32::try_from(ids.line).unwrap_or(0)).collect(),
         files: Some(files.table),
         binaries: Some(binaries.table),
         packages: Some(packages.table),
