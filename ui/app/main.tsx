@@ -15,6 +15,7 @@ import { ExplorePage } from "./pages/explore";
 import { FleetPage } from "./pages/fleet";
 import { OtherTime, StartPage, startDataPolls } from "./pages/start";
 import { startTheme } from "./theme/theme";
+import { startWallClock } from "./url/clock";
 import { parseSelector } from "./url/selector";
 import { startHistory, view } from "./url/store";
 import type { PageName } from "./url/view_state";
@@ -85,6 +86,7 @@ function pageTitle(): string {
 
 startTheme();
 startHistory();
+startWallClock();
 startRangeHistory();
 startProfileTypeChoice();
 startRefresh();

@@ -15,7 +15,7 @@ import {
 } from "../components/stored_data";
 import { useLiveQuery } from "../components/use_live_query";
 import { formatAge, formatTime } from "../theme/format";
-import { now, refresh } from "../url/clock";
+import { refresh, wallClock } from "../url/clock";
 import { timeRangeOf } from "../url/query_of";
 import { navigate, replaceView, view } from "../url/store";
 import { type StartCommand, startCommands } from "./start_commands";
@@ -159,7 +159,7 @@ const UNDATED_TEXT =
 /** Says that the range has no profiles of the selection, and when there are some. */
 export function OtherTime() {
   const times = useSelectedTimes();
-  const currentTime = now.value;
+  const currentTime = wallClock.value;
   const newest = times === undefined ? undefined : newestRange(times, currentTime);
   const whole = times === undefined ? undefined : wholeRange(times, currentTime);
   const { timeZone } = view.value;
