@@ -3,6 +3,7 @@ import { computed, type ReadonlySignal } from "@preact/signals";
 import { call } from "../api/client";
 import { liveQuery } from "../api/live_query";
 import type { GetProfileStatsResponse } from "../api/types";
+import { timeRangeOf } from "../url/query_of";
 import { view } from "../url/store";
 import { formatSpan, storeTime } from "../url/time";
 import type { ViewState } from "../url/view_state";
@@ -44,6 +45,14 @@ export const hasDatedProfiles: ReadonlySignal<boolean | undefined> = computed(()
 export const isStoreEmpty: ReadonlySignal<boolean | undefined> = computed(() => {
   const stats = profileStats.state.value.value;
   return stats === undefined ? undefined : stats.dataIngested !== true && !stats.hasOnlyUndated;
+});
+
+/** Whether the newest profile of the tenant is in the range of the view. */
+export const isNewestInRange: ReadonlySignal<boolean> = computed(() => {
+  const stats = profileStats.state.value.value;
+  const newest = stats === undefined ? undefined : storedTimes(stats).newest;
+  const { start, end } = timeRangeOf(view.value);
+  return newest !== undefined && newest >= start && newest <= end;
 });
 
 /** Range that a user may want to open. Times are texts of the view. */
