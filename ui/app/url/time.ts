@@ -104,6 +104,11 @@ export function isSlidingTime(text: string): boolean {
   return rounding === undefined && (reference === "now" || reference === "rangeEnd");
 }
 
+/** Returns whether a time is rounded, down as a start and up as an end. */
+export function isRoundedTime(text: string): boolean {
+  return parseExpression(text)?.rounding !== undefined;
+}
+
 function resolve(expression: TimeExpression, now: number, until: number, isEnd: boolean): number | undefined {
   const { reference, offset, rounding } = expression;
   const base = resolveReference(reference, now, until);
