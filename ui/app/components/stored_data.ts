@@ -29,10 +29,15 @@ export const profileStats = liveQuery(
   },
 );
 
+/** Returns whether a profile lacks a plausible time; the last result if the call fails, so that the times are shown. */
 async function hasUndatedProfiles(tenant: string, signal: AbortSignal): Promise<boolean> {
   const range = { start: "1", end: String(FIRST_PLAUSIBLE_MS) };
-  const { message } = await call("querier.v1.QuerierService/ProfileTypes", range, { signal, tenant });
-  return (message.profileTypes ?? []).length > 0;
+  try {
+    const { message } = await call("querier.v1.QuerierService/ProfileTypes", range, { signal, tenant });
+    return (message.profileTypes ?? []).length > 0;
+  } catch {
+    return profileStats.state.peek().value?.hasOnlyUndated ?? false;
+  }
 }
 
 /** Whether the server has a profile with a plausible time; undefined while that is unknown. */

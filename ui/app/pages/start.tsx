@@ -23,15 +23,18 @@ import "./start.css";
 
 /** The fleet appears within 2 s of the first profile. */
 const POLL_INTERVAL_MS = 750;
+/** A store whose profiles all lack a plausible time may stay so. */
+const UNDATED_POLL_INTERVAL_MS = 5_000;
 
 /** Polls for the first profile with a plausible time while the page is visible. Then opens the fleet. */
 export function startDataPolls(): void {
   effect(() => {
     if (hasDatedProfiles.value !== false) return;
+    const intervalMs = isStoreEmpty.value === true ? POLL_INTERVAL_MS : UNDATED_POLL_INTERVAL_MS;
     const poll = () => {
       if (!document.hidden && profileStats.state.peek().kind !== "loading") profileStats.reload();
     };
-    const timer = setInterval(poll, POLL_INTERVAL_MS);
+    const timer = setInterval(poll, intervalMs);
     document.addEventListener("visibilitychange", poll);
     return () => {
       clearInterval(timer);
