@@ -88,7 +88,8 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
         value={state.fleetFilter}
         onInput={(event) => navigate({ fleetFilter: event.currentTarget.value }, "typing")}
         onKeyDown={(event) => {
-          if (event.key === "Enter") openFirstRow(data.label);
+          // Enter that ends a composition of an input method only chooses its text.
+          if (event.key === "Enter" && !event.isComposing) openFirstRow(data.label);
         }}
       />
       <LabelInput
