@@ -327,7 +327,10 @@ function zoneOffsetMs(zone: string): number | undefined {
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
-/** Why a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot count it. */
+/**
+ * Reason for which a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot
+ * count it.
+ */
 export type TimeProblem = "form" | "calendar" | "range";
 
 /** Returns why a text is no time. */
