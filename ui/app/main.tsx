@@ -10,11 +10,12 @@ import { startRefresh } from "./components/shell/refresh_control";
 import { Shell } from "./components/shell/shell";
 import { startShortcuts } from "./components/shell/shortcuts";
 import { startRangeHistory } from "./components/shell/time_actions";
-import { isStoreEmpty, profileStats } from "./components/stored_data";
+import { isNewestInRange, isStoreEmpty, profileStats } from "./components/stored_data";
 import { ExplorePage } from "./pages/explore";
 import { FleetPage } from "./pages/fleet";
 import { OtherTime, StartPage, startDataPolls } from "./pages/start";
 import { startTheme } from "./theme/theme";
+import { startWallClock } from "./url/clock";
 import { parseSelector } from "./url/selector";
 import { startHistory, view } from "./url/store";
 import type { PageName } from "./url/view_state";
@@ -31,26 +32,30 @@ function App() {
   );
 }
 
-/** Whether the range has no profile type, so that no page has anything to show. */
+/**
+ * Whether the range has no profile type, so that no page has anything to show. A refresh keeps that until its result,
+ * unless a profile of the range was stored since.
+ */
 const hasNoTypes = computed(() => {
-  const { kind, value } = profileTypes.state.value;
-  return view.value.profileType === "" && (kind === "done" || kind === "loading") && value?.length === 0;
+  const { kind, value, valueRequest, runningRequest } = profileTypes.state.value;
+  if (value?.length !== 0) return false;
+  return kind === "done" || (kind === "loading" && valueRequest === runningRequest && !isNewestInRange.value);
 });
 
-/** Whether the page waits for the profile types because its link names none. Without a type it cannot query anything. */
-const needsTypes = computed(
-  () =>
-    view.value.profileType === "" && profileTypes.state.value.kind !== "done" && view.value.page !== "start",
-);
+/** Whether the page lacks a profile type because its link names none. Without a type it cannot query anything. */
+const needsTypes = computed(() => {
+  const { kind, value } = profileTypes.state.value;
+  return view.value.profileType === "" && (kind !== "done" || value?.length === 0);
+});
 
-/** Progress or error of the profile types, in place of a page that needs one. */
+/** Progress or error of the profile types in place of a page that needs one, or a hint if the range has none. */
 function TypesPanel() {
   const element = useRef<HTMLElement>(null);
   useKeptFocus(element);
   return (
     <main ref={element}>
       <QueryPanel query={profileTypes} label="Profile types">
-        {() => null}
+        {() => hasNoTypes.value && <OtherTime />}
       </QueryPanel>
     </main>
   );
@@ -58,13 +63,6 @@ function TypesPanel() {
 
 function CurrentPage({ page }: { readonly page: PageName }) {
   if (page === "start") return <StartPage />;
-  if (hasNoTypes.value) {
-    return (
-      <main>
-        <OtherTime />
-      </main>
-    );
-  }
   if (needsTypes.value) return <TypesPanel />;
   if (page === "explore") return <ExplorePage />;
   // The first response decides between the fleet and the start page. Until then neither is shown.
@@ -85,6 +83,7 @@ function pageTitle(): string {
 
 startTheme();
 startHistory();
+startWallClock();
 startRangeHistory();
 startProfileTypeChoice();
 startRefresh();

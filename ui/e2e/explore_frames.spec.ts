@@ -1,9 +1,10 @@
 // Transforms, menus, groupings and keys of the graph. Numbers after each equal those of plain lists of stacks.
 import type { Page } from "@playwright/test";
 import { formatPercent, formatValue } from "../app/theme/format";
-import { expect, test } from "./support/fixtures";
+import { pushFile } from "./support/api";
+import { expect, linkTo, test } from "./support/fixtures";
 import { type FlamePanel, fetchFlame, flamePanel, nodeAt } from "./support/flame";
-import { totalOf, type WeighedStack } from "./support/shop";
+import { CPU_TYPE, totalOf, type WeighedStack } from "./support/shop";
 import { readTable } from "./support/table";
 
 const SERVE = "net/http.(*Server).Serve";
@@ -258,6 +259,28 @@ test("screen readers hear of the selection in the graph that is shown", async ({
   await expect(live).toContainText(/Cart\)\.Total; total .*, 100 % of all/);
   await page.keyboard.press("h");
   await expect(live).toContainText("no frame is selected; all; total");
+});
+
+test("screen readers hear of a refresh only in the graph", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  const push = (count: number) =>
+    pushFile(api, `main;work ${count}\n`, { name: "shop.cpu", fromMs: Date.now() - 60_000 - count });
+  await push(5);
+  await page.goto(linkTo(url, { p: "explore", y: CPU_TYPE, w: "icicle" }));
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await panel.surface.focus();
+  await page.keyboard.press("ArrowDown");
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await expect(live).toContainText("main; total 50 ms");
+  await push(3);
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(panel.summary).toContainText("80 ms");
+  await expect(live).toContainText("main; total 50 ms");
+  await panel.surface.focus();
+  await push(2);
+  await page.getByRole("button", { name: "Refresh now" }).dispatchEvent("click");
+  await expect(live).toContainText("main; total 100 ms");
 });
 
 test("Escape follows Back of the browser and other frames", async ({ openShop }) => {

@@ -135,6 +135,17 @@ test("last seen is the age now, also for an old range", async ({ page, startOwnS
   await expect(page.locator(".fleet-count")).toContainText(/^1 service ·/);
 });
 
+test("last seen grows without a refresh", async ({ page, startOwnSite }) => {
+  const { api, url } = await startOwnSite();
+  await pushFile(api, "main;work 5\n", { name: "stopped.cpu", fromMs: Date.now() - 20_000 });
+  await page.clock.install();
+  await page.goto(linkTo(url, {}));
+  const row = page.getByRole("row", { name: /stopped/ });
+  await expect(row).toContainText(/ s ago$/);
+  await page.clock.fastForward("03:00:00");
+  await expect(row).toContainText(/[23] h ago$/);
+});
+
 test("small cost is not cut", async ({ page, startOwnSite }) => {
   const { api, url } = await startOwnSite();
   await pushFile(api, "main;work 1\n", { name: "small.cpu", fromMs: Date.now() - 60_000 });
@@ -176,11 +187,14 @@ test("Enter in the filter opens the first row", async ({ openShop, page }) => {
   await expect(page.getByRole("row", { name: /checkout/ })).toBeVisible();
   await page.keyboard.press("/");
   await page.keyboard.type("cart");
+  const filter = page.getByRole("searchbox", { name: "Filter rows" });
+  await filter.dispatchEvent("keydown", { key: "Enter", isComposing: true });
+  expect(new URL(page.url()).searchParams.get("p"), "Enter of an input method opens nothing").toBeNull();
   await page.keyboard.press("Enter");
   await flamePanel(page).ready();
   expect(new URL(page.url()).searchParams.get("q")).toBe('{service_name="cart"}');
   await page.goBack();
-  await expect(page.getByRole("searchbox", { name: "Filter rows" })).toHaveValue("cart");
+  await expect(filter).toHaveValue("cart");
 });
 
 test("fleet and its rows keep nothing of the service before", async ({ openShop, page }) => {

@@ -53,6 +53,24 @@ test("equal request does not run a second time, but a refresh runs it", async ()
   query.dispose();
 });
 
+test("running request has the number of the value after a refresh, and another one after a change", async () => {
+  const input = signal(1);
+  const query = liveQuery(
+    () => ({ number: input.value }),
+    async ({ number }) => number,
+  );
+  await settle();
+  const { valueRequest } = query.state.value;
+  refresh();
+  expect(query.state.value).toMatchObject({ kind: "loading", valueRequest, runningRequest: valueRequest });
+  await settle();
+  input.value = 2;
+  expect(query.state.value).toMatchObject({ kind: "loading", valueRequest });
+  expect(query.state.value.runningRequest).not.toBe(valueRequest);
+  await settle();
+  query.dispose();
+});
+
 test("overload counts down and retries", async () => {
   let calls = 0;
   const query = liveQuery(

@@ -12,6 +12,8 @@ export interface QueryState<T> {
   readonly value?: T | undefined;
   /** Number of the request of `value`. A refresh keeps the number, although its times move. */
   readonly valueRequest?: number | undefined;
+  /** Number of the running request. */
+  readonly runningRequest?: number | undefined;
   /** Error of the last attempt. */
   readonly error?: ApiError | undefined;
   /** Milliseconds since 1970 at which the request began. */
@@ -129,8 +131,14 @@ async function runAttempts<T>(
 ): Promise<void> {
   const startedAt = Date.now();
   const { value: lastValue, valueRequest } = state.peek();
-  const last: StoredValue<T> = { value: lastValue, valueRequest };
-  state.value = { kind: "loading", ...last, startedAt };
+  const loading = {
+    kind: "loading",
+    value: lastValue,
+    valueRequest,
+    runningRequest: requestNumber,
+    startedAt,
+  } as const;
+  state.value = loading;
   for (let attempt = 0; ; attempt++) {
     try {
       const value = await run();
@@ -145,10 +153,10 @@ async function runAttempts<T>(
       }
       const seconds =
         error.retryAfterSeconds ?? Math.min(FIRST_RETRY_SECONDS * 2 ** attempt, MAX_RETRY_SECONDS);
-      state.value = { kind: "loading", ...last, error, startedAt, retryAt: Date.now() + seconds * 1_000 };
+      state.value = { ...loading, error, retryAt: Date.now() + seconds * 1_000 };
       await pause(seconds * 1_000, signal);
       if (signal.aborted) return;
-      state.value = { kind: "loading", ...last, startedAt };
+      state.value = loading;
     }
   }
 }

@@ -3,6 +3,7 @@ import { computed, type ReadonlySignal } from "@preact/signals";
 import { call } from "../api/client";
 import { liveQuery } from "../api/live_query";
 import type { GetProfileStatsResponse } from "../api/types";
+import { timeRangeOf } from "../url/query_of";
 import { view } from "../url/store";
 import { formatSpan, storeTime } from "../url/time";
 import type { ViewState } from "../url/view_state";
@@ -28,10 +29,15 @@ export const profileStats = liveQuery(
   },
 );
 
+/** Returns whether a profile lacks a plausible time; the last result if the call fails, so that the times are shown. */
 async function hasUndatedProfiles(tenant: string, signal: AbortSignal): Promise<boolean> {
   const range = { start: "1", end: String(FIRST_PLAUSIBLE_MS) };
-  const { message } = await call("querier.v1.QuerierService/ProfileTypes", range, { signal, tenant });
-  return (message.profileTypes ?? []).length > 0;
+  try {
+    const { message } = await call("querier.v1.QuerierService/ProfileTypes", range, { signal, tenant });
+    return (message.profileTypes ?? []).length > 0;
+  } catch {
+    return profileStats.state.peek().value?.hasOnlyUndated ?? false;
+  }
 }
 
 /** Whether the server has a profile with a plausible time; undefined while that is unknown. */
@@ -44,6 +50,14 @@ export const hasDatedProfiles: ReadonlySignal<boolean | undefined> = computed(()
 export const isStoreEmpty: ReadonlySignal<boolean | undefined> = computed(() => {
   const stats = profileStats.state.value.value;
   return stats === undefined ? undefined : stats.dataIngested !== true && !stats.hasOnlyUndated;
+});
+
+/** Whether the newest profile of the tenant is in the range of the view. */
+export const isNewestInRange: ReadonlySignal<boolean> = computed(() => {
+  const stats = profileStats.state.value.value;
+  const newest = stats === undefined ? undefined : storedTimes(stats).newest;
+  const { start, end } = timeRangeOf(view.value);
+  return newest !== undefined && newest >= start && newest <= end;
 });
 
 /** Range that a user may want to open. Times are texts of the view. */

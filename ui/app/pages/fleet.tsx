@@ -73,8 +73,7 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
   const state = view.value;
   const duration = data.range.end - data.range.start;
   const total = formatCost(fleetTotal(data.rows), duration, data.profileType);
-  const [one, many] = data.label === SERVICE_LABEL ? ["service", "services"] : ["value", "values"];
-  const noun = data.rows.length === 1 ? one : many;
+  const noun = data.label === SERVICE_LABEL ? "service" : "value";
   const origin = data.label === SERVICE_LABEL ? "" : ` of ${fleetLabel(state)}`;
   const count = shown === data.rows.length ? `${shown}` : `${shown} of ${data.rows.length}`;
   return (
@@ -88,7 +87,8 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
         value={state.fleetFilter}
         onInput={(event) => navigate({ fleetFilter: event.currentTarget.value }, "typing")}
         onKeyDown={(event) => {
-          if (event.key === "Enter") openFirstRow(data.label);
+          // Enter that ends a composition of an input method only chooses its text.
+          if (event.key === "Enter" && !event.isComposing) openFirstRow(data.label);
         }}
       />
       <LabelInput
@@ -98,7 +98,7 @@ function FleetBar({ data, shown }: { readonly data: FleetData; readonly shown: n
         onChange={(groupBy) => navigate({ groupBy })}
       />
       <span class="fleet-count" role="status">
-        {count} {noun}
+        {count} {data.rows.length === 1 ? noun : `${noun}s`}
         {origin}
         {isGauge(data.profileType) ? null : <span class="fleet-total"> · {total}</span>}
       </span>

@@ -5,7 +5,7 @@ import type { TableColumn } from "../components/virtual_list";
 import { costChange, formatCost, formatPrecise, isGauge, parseProfileType, writeNumber } from "../theme/cost";
 import { formatPercent, formatTime } from "../theme/format";
 import { nameProfileType } from "../theme/profile_types";
-import { now } from "../url/clock";
+import { wallClock } from "../url/clock";
 import { hrefOf, view } from "../url/store";
 import { exploreOfRow } from "./explore_link";
 import type { FleetData } from "./fleet_query";
@@ -160,14 +160,26 @@ function seenColumn(data: FleetData): TableColumn<FleetRow> {
     isNumber: true,
     canSort: true,
     hint: "Age of the last step of the trend with a profile of this type. Profiles after the range do not count.",
-    cell: ({ lastSeen }) => {
-      if (lastSeen === undefined) return <span class="fleet-none">–</span>;
-      return (
-        <span title={formatTime(lastSeen, view.value.timeZone)}>
-          {lastSeenText(lastSeen, data.range.step, now.value)}
-        </span>
-      );
-    },
+    cell: ({ lastSeen }) =>
+      lastSeen === undefined ? (
+        <span class="fleet-none">–</span>
+      ) : (
+        <LastSeen lastSeen={lastSeen} step={data.range.step} />
+      ),
     text: ({ lastSeen }) => (lastSeen === undefined ? "" : new Date(lastSeen).toISOString()),
   };
+}
+
+interface LastSeenProps {
+  readonly lastSeen: number;
+  readonly step: number;
+}
+
+/** Age of a row. A component of its own, so that the wall clock draws only the ages. */
+function LastSeen({ lastSeen, step }: LastSeenProps) {
+  return (
+    <span title={formatTime(lastSeen, view.value.timeZone)}>
+      {lastSeenText(lastSeen, step, wallClock.value)}
+    </span>
+  );
 }

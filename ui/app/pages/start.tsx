@@ -15,7 +15,7 @@ import {
 } from "../components/stored_data";
 import { useLiveQuery } from "../components/use_live_query";
 import { formatAge, formatTime } from "../theme/format";
-import { now, refresh } from "../url/clock";
+import { refresh, wallClock } from "../url/clock";
 import { timeRangeOf } from "../url/query_of";
 import { navigate, replaceView, view } from "../url/store";
 import { type StartCommand, startCommands } from "./start_commands";
@@ -23,15 +23,18 @@ import "./start.css";
 
 /** The fleet appears within 2 s of the first profile. */
 const POLL_INTERVAL_MS = 750;
+/** A store whose profiles all lack a plausible time may stay so. */
+const UNDATED_POLL_INTERVAL_MS = 5_000;
 
 /** Polls for the first profile with a plausible time while the page is visible. Then opens the fleet. */
 export function startDataPolls(): void {
   effect(() => {
     if (hasDatedProfiles.value !== false) return;
+    const intervalMs = isStoreEmpty.value === true ? POLL_INTERVAL_MS : UNDATED_POLL_INTERVAL_MS;
     const poll = () => {
       if (!document.hidden && profileStats.state.peek().kind !== "loading") profileStats.reload();
     };
-    const timer = setInterval(poll, POLL_INTERVAL_MS);
+    const timer = setInterval(poll, intervalMs);
     document.addEventListener("visibilitychange", poll);
     return () => {
       clearInterval(timer);
@@ -159,7 +162,7 @@ const UNDATED_TEXT =
 /** Says that the range has no profiles of the selection, and when there are some. */
 export function OtherTime() {
   const times = useSelectedTimes();
-  const currentTime = now.value;
+  const currentTime = wallClock.value;
   const newest = times === undefined ? undefined : newestRange(times, currentTime);
   const whole = times === undefined ? undefined : wholeRange(times, currentTime);
   const { timeZone } = view.value;

@@ -135,3 +135,16 @@ test("view has copies of the texts of a change", () => {
   expect(store.view.value).toMatchObject({ transforms, sandwichFunction: "main" });
   expect(store.view.value.transforms).not.toBe(transforms);
 });
+
+test("step back to another query sees the current time", async () => {
+  const { now } = await import("./clock");
+  const first = now.value;
+  store.navigate({ page: "explore" });
+  store.navigate({ search: "a" });
+  vi.advanceTimersByTime(2_400_000);
+  store.goBack();
+  expect(now.value, "the query is the same").toBe(first);
+  store.goBack();
+  expect(store.view.value.page).toBe("fleet");
+  expect(now.value).toBe(first + 2_400_000);
+});

@@ -122,7 +122,12 @@ function openLocation(): void {
   clearTimeout(pendingAddress);
   pendingAddress = undefined;
   entry = readEntry(history.state);
-  setView(decodeLocation(location).state);
+  const before = currentView.peek();
+  const next = decodeLocation(location).state;
+  batch(() => {
+    if (QUERY_FIELDS.some((field) => next[field] !== before[field])) advanceStaleClock();
+    setView(next);
+  });
 }
 
 /** Begins to follow the browser's history, and writes the address of the first view in its usual form. */

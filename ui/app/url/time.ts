@@ -104,6 +104,11 @@ export function isSlidingTime(text: string): boolean {
   return rounding === undefined && (reference === "now" || reference === "rangeEnd");
 }
 
+/** Returns whether a time is rounded, down as a start and up as an end. */
+export function isRoundedTime(text: string): boolean {
+  return parseExpression(text)?.rounding !== undefined;
+}
+
 function resolve(expression: TimeExpression, now: number, until: number, isEnd: boolean): number | undefined {
   const { reference, offset, rounding } = expression;
   const base = resolveReference(reference, now, until);
@@ -322,7 +327,10 @@ function zoneOffsetMs(zone: string): number | undefined {
   return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
-/** Why a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot count it. */
+/**
+ * Reason for which a text is no time: it has no form of one, its day or time of day does not exist, or the server cannot
+ * count it.
+ */
 export type TimeProblem = "form" | "calendar" | "range";
 
 /** Returns why a text is no time. */

@@ -183,6 +183,13 @@ test("times of a reversed range are swapped with a notice", () => {
   expect(decodeView("?v=1&f=1969-01-01&u=1970-01-01").notices[0]).toContain("parameter u");
 });
 
+test("rounded times of a reversed range keep its length", () => {
+  const today = Math.floor(Date.now() / 86_400_000) * 86_400_000;
+  const yesterday = String(today - 86_400_000);
+  const { state } = decodeView("?v=1&f=now/d&u=now-2d/d");
+  expect([state.from, state.until]).toEqual([yesterday, String(today)]);
+});
+
 test("unusable ids are dropped, others stay", () => {
   const uuid = "11111111-2222-4333-8444-55555555555a";
   const { state, notices } = decodeView(`?v=1&id=zzz,${uuid}&sp=0123456789abcdef,12&tr=${uuid}`);

@@ -1,6 +1,6 @@
 // State of a view as parameters of its link, and back.
 import { decodePath, encodePath } from "./frame_path";
-import { parseFrom, parseUntil, storeRange } from "./time";
+import { isRoundedTime, parseFrom, parseUntil, storeRange, storeTime } from "./time";
 import {
   DEFAULT_VIEW,
   FLEET_SORT_COLUMNS,
@@ -325,8 +325,14 @@ function orderTimes(state: WritableState): string | undefined {
   const end = parseUntil(until, now);
   const start = end === undefined ? undefined : parseFrom(from, now, end);
   if (start === undefined || end === undefined || start <= end) return undefined;
-  state.until = from;
-  state.from = storeRange(DEFAULT_VIEW.from, until, now).until ?? DEFAULT_VIEW.from;
+  if (isRoundedTime(from) || isRoundedTime(until)) {
+    // A rounded text means another time at the other end.
+    state.from = storeTime(end);
+    state.until = storeTime(start);
+  } else {
+    state.from = storeRange(DEFAULT_VIEW.from, until, now).until ?? DEFAULT_VIEW.from;
+    state.until = from;
+  }
   return `The link's range ends before it begins: from ${shorten(from)} until ${shorten(until)}. The page shows it the other way around.`;
 }
 

@@ -110,15 +110,23 @@ export interface AnnouncedFrame {
   readonly selectedNode: number;
   /** Whether a frame is selected that the graph has. */
   readonly isSelected: boolean;
+  /** Frames, order and transforms of the graph, as one text. */
+  readonly content: string;
+  readonly surface: { readonly current: HTMLElement | null };
 }
 
-/** Announces the selection again when another graph is shown, if a frame was announced before. */
-export function useAnnouncement({ announcement, graph, selectedNode, isSelected }: AnnouncedFrame): void {
-  const announced = useRef(graph);
+/**
+ * Announces the selection again when another graph is shown, if a frame was announced before. A graph of the same
+ * content, as after a refresh, is announced only while the surface has the focus.
+ */
+export function useAnnouncement(params: AnnouncedFrame): void {
+  const { announcement, graph, selectedNode, isSelected, content, surface } = params;
+  const last = useRef({ graph, content });
   useEffect(() => {
-    const isChanged = announced.current !== graph;
-    announced.current = graph;
-    if (!isChanged || announcement.peek() === "") return;
+    const before = last.current;
+    last.current = { graph, content };
+    if (before.graph === graph || announcement.peek() === "") return;
+    if (before.content === content && document.activeElement !== surface.current) return;
     const text = announceNode(graph, selectedNode);
     announcement.value = isSelected ? text : `no frame is selected; ${text}`;
   }, [graph]);

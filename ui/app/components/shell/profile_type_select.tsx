@@ -41,12 +41,20 @@ interface AbsentType {
   readonly nearest: string;
 }
 
-/** Returns the type of the view if the range has only others. */
+/** Types that some stored profile has. Further refreshes do not search the whole time for them. */
+const storedTypes = new Set<string>();
+
+function storedKey(tenant: string, profileType: string): string {
+  return JSON.stringify([tenant, profileType]);
+}
+
+/** Returns the type of the view if the range has only others, unless it is known that some profile has it. */
 function absentType(): AbsentType | undefined {
   const { kind, value: types = [] } = profileTypes.state.value;
   const { tenant, profileType } = view.value;
   const nearest = types[0];
   if (kind !== "done" || nearest === undefined || profileType === "") return undefined;
+  if (storedTypes.has(storedKey(tenant, profileType))) return undefined;
   return findProfileType(profileType, types) === undefined ? { tenant, profileType, nearest } : undefined;
 }
 
@@ -56,7 +64,11 @@ async function replaceUnknownType(
   signal: AbortSignal,
 ): Promise<void> {
   const stored = await loadTypes({ tenant, start: "1", end: String(MAX_TIME_MS) }, signal);
-  if (signal.aborted || findProfileType(profileType, stored) !== undefined) return;
+  if (signal.aborted) return;
+  if (findProfileType(profileType, stored) !== undefined) {
+    storedTypes.add(storedKey(tenant, profileType));
+    return;
+  }
   const title = nameProfileType(nearest).title;
   notify(
     `No profile has the type ${profileType.slice(0, MAX_TYPE_CHARS)}. The page shows ${title}.`,

@@ -49,6 +49,21 @@ test("reversed and unreadable ranges are problems", async () => {
   expect(rangeProblem("1969-01-01", "1970-01-01", "utc")).toContain("1970");
 });
 
+test("range does not move before 1970, and keeps its length", async () => {
+  const { shiftRange, zoomOutRange } = await import("./time_actions");
+  const { navigate, view } = await import("../../url/store");
+  const { decodeView, encodeView } = await import("../../url/view_codec");
+  vi.stubGlobal("history", { state: null, pushState: () => {} });
+  const range = () => [view.value.from, view.value.until];
+  navigate({ from: "1970-01-01T00:30:00Z", until: "1970-01-01T01:30:00Z" });
+  shiftRange(-1);
+  shiftRange(-1);
+  expect(range()).toEqual(["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]);
+  expect(decodeView(encodeView(view.value)).notices).toEqual([]);
+  zoomOutRange();
+  expect(range()).toEqual(["1970-01-01T00:00:00Z", "1970-01-01T02:00:00Z"]);
+});
+
 test("cost of a query is the sum of all components", async () => {
   const { costSentence } = await import("../query_panel");
   const scopes = [

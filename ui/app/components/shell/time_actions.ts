@@ -69,9 +69,10 @@ function openRecent(length: number): void {
   navigate({ from: `now-${formatSpan(length)}`, until: "now" });
 }
 
-/** Opens an absolute range. */
+/** Opens an absolute range. One that begins before 1970, where the server has no profiles, keeps its length. */
 export function openRange(start: number, end: number): void {
-  navigate({ from: storeTime(start), until: storeTime(end) });
+  const shift = Math.max(0, -start);
+  navigate({ from: storeTime(start + shift), until: storeTime(end + shift) });
 }
 
 /** Returns why two texts are no range, or undefined if they are one. */
