@@ -213,6 +213,15 @@ test("click on merged frames is a step whose link zooms to them", async ({ page,
       await expect(panel.tooltip).toContainText(/leaf\d+/, { timeout: 500 });
     }).toPass();
   await expectLeaves();
+  const path = panel.panel.getByRole("navigation", { name: /Callers/ }).getByRole("button");
+  await expect(path.last()).toHaveText("50–100 %");
+  await expect(path.last()).toHaveAttribute("aria-current", "true");
+  await page.keyboard.press("[");
+  await expect.poll(() => parameter(page, "zr"), "another range has another graph").toBeNull();
+  await page.goBack();
+  await expect(path.last()).toHaveText("50–100 %");
+  await panel.ready();
+  await expectLeaves();
   await page.reload();
   await panel.ready();
   await expect(reset).toBeEnabled();

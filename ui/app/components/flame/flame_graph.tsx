@@ -17,6 +17,7 @@ import {
   type FlameContext,
   handleJump,
   handleKey,
+  hasMotion,
   mountView,
   openMenu,
   showFocus,
@@ -53,11 +54,13 @@ export function FlameGraph(props: FlameGraphProps) {
     <div class="flame">
       <PathBar
         path={pathOfNode(graph, zoomedNode)}
+        zoomRange={flame.zoomRange}
         range={range}
         zoomedRange={() => viewRef.current?.rangeOf(zoomedNode)}
         isLoading={expansion.loadingCount.value > 0}
         summary={summaryOf(graph)}
         onZoom={(path) => zoomToPath(contextRef.current, path)}
+        onZoomRange={(merged) => viewRef.current?.zoomToRange(merged, hasMotion())}
         onReset={() => zoomToPath(contextRef.current, [])}
       />
       <Minimap
@@ -179,7 +182,7 @@ function useFlame(props: FlameGraphProps) {
   useMarks(viewRef, graph, selectedNode, selectedPath);
   useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {
-    ...{ graph, expansion, zoomedNode, matches, range, rows, hover, announcement },
+    ...{ graph, expansion, zoomedNode, zoomRange, matches, range, rows, hover, announcement },
     ...{ scroller, spacer, base, marks, viewRef, contextRef },
   };
 }

@@ -2,6 +2,7 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import type { ZoomRange } from "../../canvas/zoom_range";
+import { profilesKeyOf } from "../../url/query_details";
 import { navigate, view } from "../../url/store";
 import type { FrameGrouping } from "../../url/view_state";
 import { parseZoomRange, writeZoomRange } from "../../url/zoom_text";
@@ -41,7 +42,12 @@ export const pageSelection: FrameSelection = {
 export function createLocalSelection(isInverted: boolean): FrameSelection {
   const zoomPath = signal<readonly string[]>([]);
   const selectedPath = signal<readonly string[]>([]);
-  const zoomRange = signal<ZoomRange | undefined>(undefined);
+  const storedRange = signal<{ range: ZoomRange; profilesKey: string } | undefined>(undefined);
+  // A range is a share of one graph.
+  const zoomRange = computed(() => {
+    const stored = storedRange.value;
+    return stored?.profilesKey === profilesKeyOf(view.value) ? stored.range : undefined;
+  });
   return {
     frames: signal<FrameGrouping>("function"),
     isInverted: signal(isInverted),
@@ -50,10 +56,10 @@ export function createLocalSelection(isInverted: boolean): FrameSelection {
     selectedPath,
     zoomRange,
     zoomToRange: (range) => {
-      zoomRange.value = range;
+      storedRange.value = { range, profilesKey: profilesKeyOf(view.peek()) };
     },
     zoomTo: (path, selected = path) => {
-      zoomRange.value = undefined;
+      storedRange.value = undefined;
       zoomPath.value = path;
       selectedPath.value = selected;
     },
