@@ -2,7 +2,7 @@
 
 import type { Signal } from "@preact/signals";
 import type { DepthRange, GraphDirection } from "../../canvas/geometry";
-import type { ZoomRange } from "../../canvas/zoom_range";
+import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import type { Graph } from "../../graph/graph";
 import { BoxKind } from "../../graph/layout";
 import { findPath, nameOfNode, pathOfNode } from "../../graph/path";
@@ -99,7 +99,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
   if (context === undefined) return;
   const { flameView, graph, selection, openHidden, announcement } = context;
   if (hit.kind === BoxKind.merged) {
-    selection.zoomToRange(flameView.rangeOfBox(hit.box));
+    zoomToRange(context, flameView.rangeOfBox(hit.box));
     return;
   }
   if (hit.kind === BoxKind.hidden) {
@@ -123,6 +123,15 @@ export function zoomToPath(context: FlameContext | undefined, path: readonly str
   }
   context.zoomHistory.push(selection.zoomPath.peek());
   selection.zoomTo(path);
+}
+
+/** Zooms to merged frames. A view that was moved returns to them, although the link stays the same. */
+export function zoomToRange(context: FlameContext | undefined, range: ZoomRange): void {
+  if (context === undefined) return;
+  const { selection, flameView } = context;
+  const zoomed = selection.zoomRange.peek();
+  if (zoomed !== undefined && isSameRange(zoomed, range)) flameView.zoomToRange(range, hasMotion());
+  else selection.zoomToRange(range);
 }
 
 export function hasMotion(): boolean {

@@ -17,11 +17,11 @@ import {
   type FlameContext,
   handleJump,
   handleKey,
-  hasMotion,
   mountView,
   openMenu,
   showFocus,
   zoomToPath,
+  zoomToRange,
 } from "./flame_context";
 import { FlameTooltip, type HoverTarget } from "./flame_tooltip";
 import type { FlameElements, FlameView } from "./flame_view";
@@ -60,7 +60,7 @@ export function FlameGraph(props: FlameGraphProps) {
         isLoading={expansion.loadingCount.value > 0}
         summary={summaryOf(graph)}
         onZoom={(path) => zoomToPath(contextRef.current, path)}
-        onZoomRange={(merged) => viewRef.current?.zoomToRange(merged, hasMotion())}
+        onZoomRange={(merged) => zoomToRange(contextRef.current, merged)}
         onReset={() => zoomToPath(contextRef.current, [])}
       />
       <Minimap
