@@ -250,7 +250,11 @@ test("click on merged frames is a step whose link zooms to them", async ({ page,
   await expect(reset).toBeHidden();
   expect(parameter(page, "zr")).toBeNull();
   await page.goBack();
-  await panel.surface.focus();
+  await expectLeaves();
+  await page.mouse.click(leafAt.x, leafAt.y);
+  await expect(path.last()).toHaveText(/^leaf/);
+  await page.keyboard.press("Escape");
+  await expect(path.last(), "the zoom before").toHaveText("50–100 %");
   await page.keyboard.press("Escape");
   await expect(reset).toBeHidden();
 });

@@ -9,6 +9,7 @@ import { findPath, pathOfNode } from "../../graph/path";
 import { displayedValue } from "../../graph/values";
 import { formatExact, formatValue } from "../../theme/format";
 import { isDark } from "../../theme/theme";
+import { profilesKeyOf } from "../../url/query_details";
 import { view } from "../../url/store";
 import { useRequestedJump } from "../search_jump";
 import { expansionOf, type SubtreeLoader } from "./expansion";
@@ -150,7 +151,10 @@ function useFlame(props: FlameGraphProps) {
   const isFound = selected.matched === selectedPath.length;
   const selectedNode = isFound ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
-  zoomHistory.follow(JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]));
+  zoomHistory.follow({
+    frames: JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]),
+    profiles: profilesKeyOf(view.value),
+  });
   const { flags: matches, search: matchedSearch } = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
