@@ -283,6 +283,12 @@ test("tree follows search and zoom of the graph", async ({ openShop, shopQuery, 
   const zoomed = { p: "explore", y: CPU_TYPE, q: CHECKOUT_SELECTOR, f: String(start), u: String(end) };
   await page.goto(linkTo(shopSite.url, { ...zoomed, w: "tree", z: path.join(";") }));
   await expect(row, "a deep link that only zooms").toBeVisible();
+  await tree.focus();
+  for (const key of ["ArrowDown", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
+  await expect(row, "collapsed").toHaveCount(0);
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(() => new URL(page.url()).searchParams.get("n")).not.toContain(path[1] ?? "");
+  await expect(row, "still collapsed").toHaveCount(0);
 });
 
 test("two views are linked: hover, selection, search and zoom", async ({ openShop, shopQuery, shopSite }) => {
