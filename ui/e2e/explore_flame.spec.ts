@@ -440,6 +440,10 @@ test("Enter in the search goes to a match of the tree", async ({ openShop }) => 
   await expect(tree).toBeFocused();
   await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
   const first = parameter(page, "n");
+  await page.keyboard.press("Home");
+  await expect.poll(() => parameter(page, "n")).toBeNull();
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n"), "the first match again").toBe(first);
   await page.keyboard.press("n");
   await expect.poll(() => parameter(page, "n")).not.toBe(first);
   await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");

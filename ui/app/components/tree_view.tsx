@@ -102,6 +102,7 @@ function useActiveRow(
   const revealed = useRef<{ key: string; graph: Graph } | undefined>(undefined);
   const selectedRow = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
   useEffect(() => {
+    if (selectedKey === "") revealed.current = undefined;
     const isKnown = revealed.current?.key === selectedKey && revealed.current.graph === graph;
     if (selectedRow <= 0 || isKnown) return;
     revealed.current = { key: selectedKey, graph };
