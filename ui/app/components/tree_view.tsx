@@ -100,15 +100,23 @@ function useActiveRow(
 ): readonly [active: number, setActive: (row: number) => void] {
   const [active, setActive] = useState(0);
   const revealed = useRef<{ key: string; graph: Graph } | undefined>(undefined);
+  // Rows of hidden callees cannot be selected, so the selection stays at another row.
+  const isRestActive = useRef(false);
   const selectedRow = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
   useEffect(() => {
     if (selectedKey === "") revealed.current = undefined;
-    const isKnown = revealed.current?.key === selectedKey && revealed.current.graph === graph;
+    const isSameKey = revealed.current?.key === selectedKey;
+    const isKnown = isSameKey && (isRestActive.current || revealed.current?.graph === graph);
     if (selectedRow <= 0 || isKnown) return;
     revealed.current = { key: selectedKey, graph };
+    isRestActive.current = false;
     setActive(selectedRow);
   }, [selectedKey, graph, selectedRow]);
-  return [active, setActive];
+  const activate = (row: number) => {
+    isRestActive.current = rows[row]?.isHiddenRest === true;
+    setActive(row);
+  };
+  return [active, activate];
 }
 
 /** Marks that the tree shares with other views. */
