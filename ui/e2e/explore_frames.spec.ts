@@ -1,9 +1,10 @@
 // Transforms, menus, groupings and keys of the graph. Numbers after each equal those of plain lists of stacks.
 import type { Page } from "@playwright/test";
 import { formatPercent, formatValue } from "../app/theme/format";
-import { expect, test } from "./support/fixtures";
+import { pushFile } from "./support/api";
+import { expect, linkTo, test } from "./support/fixtures";
 import { type FlamePanel, fetchFlame, flamePanel, nodeAt } from "./support/flame";
-import { totalOf, type WeighedStack } from "./support/shop";
+import { CPU_TYPE, totalOf, type WeighedStack } from "./support/shop";
 import { readTable } from "./support/table";
 
 const SERVE = "net/http.(*Server).Serve";
@@ -258,6 +259,31 @@ test("screen readers hear of the selection in the graph that is shown", async ({
   await expect(live).toContainText(/Cart\)\.Total; total .*, 100 % of all/);
   await page.keyboard.press("h");
   await expect(live).toContainText("no frame is selected; all; total");
+});
+
+test("refresh of a graph without the focus is not spoken", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const push = (work: number, fromMs: number) =>
+    pushFile(shopSite.api, `main;work ${work}\n`, { name: "spoken.cpu", fromMs });
+  await push(50, end - 60_000);
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(
+    linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="spoken"}', w: "icicle" }),
+  );
+  const panel = flamePanel(page, "icicle");
+  await panel.ready();
+  await panel.surface.focus();
+  await page.keyboard.press("ArrowDown");
+  const live = panel.panel.locator('[aria-live="polite"]');
+  await expect(live).toContainText("main; total 500 ms");
+  await push(70, end - 50_000);
+  await page.getByRole("button", { name: "Refresh now" }).click();
+  await expect(panel.summary).toContainText("1.20 s");
+  await expect(live).toContainText("main; total 500 ms");
+  await push(10, end - 40_000);
+  await panel.surface.focus();
+  await page.evaluate(() => document.querySelector<HTMLElement>('[aria-label="Refresh now"]')?.click());
+  await expect(live).toContainText("main; total 1.30 s");
 });
 
 test("Escape follows Back of the browser and other frames", async ({ openShop }) => {

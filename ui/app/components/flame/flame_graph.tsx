@@ -151,10 +151,8 @@ function useFlame(props: FlameGraphProps) {
   const isFound = selected.matched === selectedPath.length;
   const selectedNode = isFound ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
-  zoomHistory.follow({
-    frames: JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]),
-    profiles: profilesKeyOf(view.value),
-  });
+  const framesKey = JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]);
+  zoomHistory.follow({ frames: framesKey, profiles: profilesKeyOf(view.value) });
   const { flags: matches, search: matchedSearch } = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
@@ -182,7 +180,8 @@ function useFlame(props: FlameGraphProps) {
   }, [graph, direction, isDark.value, colorBy, matches]);
   const zoomRange = selection.zoomRange.value;
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, zoomRange, openHidden, expansion });
-  useAnnouncement({ announcement, graph, selectedNode, isSelected: isFound && selectedNode > 0 });
+  const isSelected = isFound && selectedNode > 0;
+  useAnnouncement({ announcement, graph, selectedNode, isSelected, framesKey, surface: scroller });
   useMarks(viewRef, graph, selectedNode, selectedPath);
   useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {
