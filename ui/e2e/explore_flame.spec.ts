@@ -191,6 +191,19 @@ test("minimap shows the frames of a graph with stacks 512 deep", async ({ page, 
   await expect.poll(opaqueRows).toBe(40);
 });
 
+/** Zooms out to the whole graph by keyboard, and clicks merged frames again. */
+async function zoomOutAndClick(
+  page: Page,
+  panel: FlamePanel,
+  point: { x: number; y: number },
+): Promise<void> {
+  await panel.surface.focus();
+  for (let step = 0; step < 8; step++) await page.keyboard.press("-");
+  await page.mouse.move(point.x - 1, point.y);
+  await expect(panel.tooltip).toContainText("narrower than a pixel");
+  await page.mouse.click(point.x, point.y);
+}
+
 test("click on merged frames is a step whose link zooms to them", async ({ page, shopSite }) => {
   const { start, end } = shopSite.shop;
   const leaves = Array.from({ length: 1_000 }, (_, leaf) => `main;leaf${leaf} 1`);
@@ -213,6 +226,17 @@ test("click on merged frames is a step whose link zooms to them", async ({ page,
       await expect(panel.tooltip).toContainText(/leaf\d+/, { timeout: 500 });
     }).toPass();
   await expectLeaves();
+  const path = panel.panel.getByRole("navigation", { name: /Callers/ }).getByRole("button");
+  await expect(path.last()).toHaveText("50–100 %");
+  await expect(path.last()).toHaveAttribute("aria-current", "true");
+  await zoomOutAndClick(page, panel, leafAt);
+  await expectLeaves();
+  await page.keyboard.press("[");
+  await expect.poll(() => parameter(page, "zr"), "another range has another graph").toBeNull();
+  await page.goBack();
+  await expect(path.last()).toHaveText("50–100 %");
+  await panel.ready();
+  await expectLeaves();
   await page.reload();
   await panel.ready();
   await expect(reset).toBeEnabled();
@@ -226,7 +250,11 @@ test("click on merged frames is a step whose link zooms to them", async ({ page,
   await expect(reset).toBeHidden();
   expect(parameter(page, "zr")).toBeNull();
   await page.goBack();
-  await panel.surface.focus();
+  await expectLeaves();
+  await page.mouse.click(leafAt.x, leafAt.y);
+  await expect(path.last()).toHaveText(/^leaf/);
+  await page.keyboard.press("Escape");
+  await expect(path.last(), "the zoom before").toHaveText("50–100 %");
   await page.keyboard.press("Escape");
   await expect(reset).toBeHidden();
 });
@@ -412,6 +440,10 @@ test("Enter in the search goes to a match of the tree", async ({ openShop }) => 
   await expect(tree).toBeFocused();
   await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");
   const first = parameter(page, "n");
+  await page.keyboard.press("Home");
+  await expect.poll(() => parameter(page, "n")).toBeNull();
+  await page.keyboard.press("n");
+  await expect.poll(() => parameter(page, "n"), "the first match again").toBe(first);
   await page.keyboard.press("n");
   await expect.poll(() => parameter(page, "n")).not.toBe(first);
   await expect(tree.getByRole("row", { selected: true })).toContainText("json.Marshal");

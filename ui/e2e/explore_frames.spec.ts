@@ -261,26 +261,29 @@ test("screen readers hear of the selection in the graph that is shown", async ({
   await expect(live).toContainText("no frame is selected; all; total");
 });
 
-test("screen readers hear of a refresh only in the graph", async ({ page, startOwnSite }) => {
-  const { api, url } = await startOwnSite();
-  const push = (count: number) =>
-    pushFile(api, `main;work ${count}\n`, { name: "shop.cpu", fromMs: Date.now() - 60_000 - count });
-  await push(5);
-  await page.goto(linkTo(url, { p: "explore", y: CPU_TYPE, w: "icicle" }));
+test("refresh of a graph without the focus is not spoken", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const push = (work: number, fromMs: number) =>
+    pushFile(shopSite.api, `main;work ${work}\n`, { name: "spoken.cpu", fromMs });
+  await push(50, end - 60_000);
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(
+    linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="spoken"}', w: "icicle" }),
+  );
   const panel = flamePanel(page, "icicle");
   await panel.ready();
   await panel.surface.focus();
   await page.keyboard.press("ArrowDown");
   const live = panel.panel.locator('[aria-live="polite"]');
-  await expect(live).toContainText("main; total 50 ms");
-  await push(3);
+  await expect(live).toContainText("main; total 500 ms");
+  await push(70, end - 50_000);
   await page.getByRole("button", { name: "Refresh now" }).click();
-  await expect(panel.summary).toContainText("80 ms");
-  await expect(live).toContainText("main; total 50 ms");
+  await expect(panel.summary).toContainText("1.20 s");
+  await expect(live).toContainText("main; total 500 ms");
+  await push(10, end - 40_000);
   await panel.surface.focus();
-  await push(2);
-  await page.getByRole("button", { name: "Refresh now" }).dispatchEvent("click");
-  await expect(live).toContainText("main; total 100 ms");
+  await page.evaluate(() => document.querySelector<HTMLElement>('[aria-label="Refresh now"]')?.click());
+  await expect(live).toContainText("main; total 1.30 s");
 });
 
 test("Escape follows Back of the browser and other frames", async ({ openShop }) => {

@@ -70,10 +70,13 @@ test("transforms move nothing, and the request button stays beside the search", 
     const search = await topOf("Search functions by text or /regex/");
     expect(Math.abs((await topOf("Request as a command")) - search)).toBeLessThan(2);
     const plain = await readLayout(page);
-    await openShop({ w: "icicle", x: names.map((name) => `focus=${name}`) });
+    const transforms = names.map((name) => `focus=${name}`);
+    await openShop({ w: "icicle", x: transforms, id: "7b8f6c1e-6a0f-4a8e-9d3f-000000000000" });
     const chips = page.getByRole("list", { name: /Transforms/ }).getByRole("listitem");
     await expect(chips).toHaveCount(4);
-    await expect(chips.last(), "the latest chip").toBeInViewport({ ratio: 1 });
+    await expect(chips.last(), "the latest chip").toBeInViewport({ ratio: 0.99 });
+    await expect(page.locator(".selection-chip")).toBeInViewport({ ratio: 0.99 });
+    await expect(page.locator(".transform-chips-row")).toHaveCSS("scrollbar-width", "thin");
     const kept = (layout: unknown) => (layout as string[]).filter((box) => !box.startsWith(".timeline"));
     expect(kept(await readLayout(page))).toEqual(kept(plain));
   }

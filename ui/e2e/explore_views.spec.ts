@@ -283,6 +283,42 @@ test("tree follows search and zoom of the graph", async ({ openShop, shopQuery, 
   const zoomed = { p: "explore", y: CPU_TYPE, q: CHECKOUT_SELECTOR, f: String(start), u: String(end) };
   await page.goto(linkTo(shopSite.url, { ...zoomed, w: "tree", z: path.join(";") }));
   await expect(row, "a deep link that only zooms").toBeVisible();
+  await tree.focus();
+  for (const key of ["ArrowDown", "ArrowDown", "ArrowLeft"]) await page.keyboard.press(key);
+  await expect(row, "collapsed").toHaveCount(0);
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(() => new URL(page.url()).searchParams.get("n")).not.toContain(path[1] ?? "");
+  await expect(row, "still collapsed").toHaveCount(0);
+});
+
+test("tree stays where it is while lighter callees arrive", async ({ page, shopSite }) => {
+  const { start, end } = shopSite.shop;
+  const functions = Array.from({ length: 60 }, (_, index) => `work${index} ${1_000 - index}`);
+  await pushFile(shopSite.api, `main 2000\n${functions.join("\n")}\n`, {
+    name: "light.cpu",
+    fromMs: end - 60_000,
+  });
+  const graphs = "**/athanor.v1.ExploreService/Graph";
+  // The field max_nodes with a value of 20. The last value of a field counts.
+  const maxNodes = Buffer.from([0x20, 20]);
+  await page.route(graphs, (route) =>
+    route.continue({ postData: Buffer.concat([route.request().postDataBuffer() ?? Buffer.of(), maxNodes]) }),
+  );
+  const range = { y: CPU_TYPE, f: String(start), u: String(end) };
+  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="light"}', w: "tree" }));
+  const tree = page.getByRole("treegrid", { name: "Call tree" });
+  await expect(tree.getByRole("row", { name: "lighter callees" })).toHaveCount(1);
+  await page.unroute(graphs);
+  await tree.focus();
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(() => new URL(page.url()).searchParams.get("n")).toBe("main");
+  await page.keyboard.press("End");
+  const activeRow = () => tree.getAttribute("aria-activedescendant");
+  const restRow = await activeRow();
+  await page.keyboard.press("Enter");
+  await expect(tree).toHaveAttribute("aria-rowcount", String(2 + 1 + functions.length));
+  await expect(tree.getByRole("row", { name: "lighter callees" })).toHaveCount(0);
+  expect(await activeRow()).toBe(restRow);
 });
 
 test("two views are linked: hover, selection, search and zoom", async ({ openShop, shopQuery, shopSite }) => {

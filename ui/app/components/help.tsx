@@ -42,8 +42,8 @@ const KEY_GROUPS: readonly (readonly [title: string, keys: KeyList])[] = [
       ["i", "Ignore: no stacks with the function"],
       ["h", "Hide the function"],
       ["s", "Show from the function"],
-      ["n N", "Next and previous match of the search"],
-      ["Enter", "In the search: to the next match in the graph, with Shift to the previous"],
+      ["n N", "Next and previous match of the search, in a graph or tree"],
+      ["Enter", "In the search: to the next match in a graph or tree, with Shift to the previous"],
     ],
   ],
   [

@@ -48,7 +48,7 @@ export function SearchField() {
           ? [describeMatches(value), highlight].filter((text) => text !== "").join("; ")
           : "…";
   const isFailed = search !== "" && kind === "failed";
-  const left = useRef<Element | null>(null);
+  const previousPane = useRef<Element | null>(null);
   // A view without a match would have nothing to jump to, so the field keeps the focus.
   const hasNone = isCurrent && highlight === "" && BigInt(value.count ?? "0") === 0n;
   const canJump = search !== "" && !isFailed && !hasNone;
@@ -57,9 +57,9 @@ export function SearchField() {
     event.preventDefault();
     event.stopPropagation();
     if (event.key === "Escape" && search !== "") navigate({ search: "" }, "typing");
-    else if (event.key === "Escape") focusView(left.current);
+    else if (event.key === "Escape") focusView(previousPane.current);
     else if (canJump) {
-      const element = focusView(left.current);
+      const element = focusView(previousPane.current);
       if (element !== undefined) requestJump({ search, step: event.shiftKey ? -1 : 1, element });
     }
   };
@@ -78,7 +78,7 @@ export function SearchField() {
         value={search}
         onInput={(event) => navigate({ search: event.currentTarget.value }, "typing")}
         onFocus={(event) => {
-          left.current = paneOf(event.relatedTarget);
+          previousPane.current = paneOf(event.relatedTarget);
           event.currentTarget.select();
         }}
         onKeyDown={onKeyDown}

@@ -25,7 +25,7 @@ const ADD_LABEL = (
   </>
 );
 
-/** Row of chips. It scrolls, so that a further chip moves nothing below it. Children are chips before the transforms. */
+/** Row of chips. Transforms scroll, so that a further one moves nothing below them. Children are chips that stay. */
 export function TransformChips({ children }: { readonly children?: ComponentChildren }) {
   const { transforms } = view.value;
   const row = useRef<HTMLDivElement>(null);
@@ -41,8 +41,8 @@ export function TransformChips({ children }: { readonly children?: ComponentChil
       <Menu label={ADD_LABEL} title="Transform stacks" class="is-plain">
         {() => <TransformForm />}
       </Menu>
+      {children}
       <div class="transform-chips-row" ref={row}>
-        {children}
         <ol aria-label="Transforms, applied in this order">
           {transforms.map((transform, index) => (
             <Chip

@@ -73,9 +73,7 @@ export function transformOfFrame(
 export function addTransform(transform: TransformState): void {
   const transforms = [...view.peek().transforms, transform];
   navigate(
-    KEEPS_PATHS.has(transform.action)
-      ? { transforms, zoomRange: "" }
-      : { transforms, zoomPath: [], selectedPath: [] },
+    KEEPS_PATHS.has(transform.action) ? { transforms } : { transforms, zoomPath: [], selectedPath: [] },
   );
 }
 

@@ -21,20 +21,15 @@ import "./tree_view.css";
 
 export function TreeView({ graph }: { readonly graph: Graph }) {
   const tree = useTree(graph);
-  const [active, setActive] = useState(0);
   const { selectedPath, zoomPath, search } = view.value;
   const { flags: matches, search: matchedSearch } = useMatches(tree.graph, search);
   const selectedKey = keyOfPath(selectedPath);
   const hovered = hoveredName.value;
   const rows = useMemo(() => treeRows(tree.graph, tree.expanded), [tree.graph, tree.expanded]);
 
-  useEffect(
-    () => tree.expand([...keysAbove(selectedPath), ...keysAbove(zoomPath)]),
-    [selectedKey, keyOfPath(zoomPath)],
-  );
-  useOpenPath(expansionOf(graph), selectedPath);
-  useOpenPath(expansionOf(graph), zoomPath);
-  useRevealedRow(rows, selectedKey, tree.graph, setActive);
+  useExpandedPath(tree, graph, selectedPath);
+  useExpandedPath(tree, graph, zoomPath);
+  const [active, setActive] = useActiveRow(rows, selectedKey, tree.graph);
   const area = useRef<HTMLDivElement>(null);
   const jump = (step: 1 | -1) => jumpToMatch(tree.graph, matches, rows[active]?.node ?? 0, step);
   useRequestedJump(area, matchedSearch, jump);
@@ -91,21 +86,37 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   );
 }
 
-/** Moves to the row of the selected frame as soon as it is visible, once for each selection and graph. */
-function useRevealedRow(
+/** Expands the callers of a path once, and opens truncated nodes on the way. */
+function useExpandedPath(tree: TreeState, base: Graph, path: readonly string[]): void {
+  useEffect(() => tree.expand(keysAbove(path)), [keyOfPath(path)]);
+  useOpenPath(expansionOf(base), path);
+}
+
+/** Keeps the active row. Moves to that of the selected frame when it is visible, once for each selection and graph. */
+function useActiveRow(
   rows: readonly TreeRow[],
   selectedKey: string,
   graph: Graph,
-  setActive: (row: number) => void,
-): void {
+): readonly [active: number, setActive: (row: number) => void] {
+  const [active, setActive] = useState(0);
   const revealed = useRef<{ key: string; graph: Graph } | undefined>(undefined);
+  // Rows of hidden callees cannot be selected, so the selection stays at another row.
+  const isRestActive = useRef(false);
   const selectedRow = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
   useEffect(() => {
-    const isKnown = revealed.current?.key === selectedKey && revealed.current.graph === graph;
+    if (selectedKey === "") revealed.current = undefined;
+    const isSameKey = revealed.current?.key === selectedKey;
+    const isKnown = isSameKey && (isRestActive.current || revealed.current?.graph === graph);
     if (selectedRow <= 0 || isKnown) return;
     revealed.current = { key: selectedKey, graph };
+    isRestActive.current = false;
     setActive(selectedRow);
   }, [selectedKey, graph, selectedRow]);
+  const activate = (row: number) => {
+    isRestActive.current = rows[row]?.isHiddenRest === true;
+    setActive(row);
+  };
+  return [active, activate];
 }
 
 /** Marks that the tree shares with other views. */
@@ -149,7 +160,7 @@ function useTree(base: Graph): TreeState {
     setExpanded(changed);
   };
   const expand = (keys: readonly string[]) => {
-    if (keys.some((key) => !expanded.has(key))) setExpanded(new Set([...expanded, ...keys]));
+    setExpanded((before) => (keys.every((key) => before.has(key)) ? before : new Set([...before, ...keys])));
   };
   return { graph, expanded, isLoading: expansion.loadingCount.value > 0, toggle, expand, loadRest };
 }

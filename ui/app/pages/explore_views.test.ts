@@ -7,12 +7,14 @@ type ExploreViews = typeof import("./explore_views");
 
 let changeToView: ExploreViews["changeToView"];
 let viewsWith: ExploreViews["viewsWith"];
+let store: typeof import("../url/store");
 
 beforeAll(async () => {
   // The store reads the page's address when it is imported.
   vi.stubGlobal("location", new URL("http://127.0.0.1/ui/"));
   vi.stubGlobal("history", { state: null, pushState: vi.fn(), replaceState: vi.fn() });
   ({ changeToView, viewsWith } = await import("./explore_views"));
+  store = await import("../url/store");
 });
 
 test("view_replaces_that_of_its_pane", () => {
@@ -40,4 +42,15 @@ test("sandwich_opens_with_selected_function", () => {
 test("open_sandwich_keeps_its_function", () => {
   const state = { ...DEFAULT_VIEW, views: ["sandwich"] as const, selectedPath: ["main", "work"] };
   expect(changeToView(state, 0, "sandwich")).toEqual({ views: ["sandwich"] });
+});
+
+test("closed_sandwich_keeps_its_function_until_selection_changes", () => {
+  store.navigate({ views: ["sandwich"], sandwichFunction: "picked", selectedPath: ["main", "work"] });
+  store.navigate({ views: ["flame"] });
+  expect(changeToView(store.view.value, 0, "sandwich")).toEqual({ views: ["sandwich"] });
+  store.navigate({ selectedPath: ["main", "rest"] });
+  expect(changeToView(store.view.value, 0, "sandwich")).toEqual({
+    views: ["sandwich"],
+    sandwichFunction: "rest",
+  });
 });

@@ -5,6 +5,7 @@ import {
   formatAge,
   formatExact,
   formatPercent,
+  formatShareRange,
   formatTime,
   formatValue,
   roundHalfAway,
@@ -65,4 +66,15 @@ test("times are written in both zones", () => {
     "2 h",
     "2 d",
   ]);
+});
+
+test("ends of a range of shares differ", () => {
+  for (const [from, to, expected] of [
+    [0.9, 1, "90–100 %"],
+    [0.505, 0.515, "50.5–51.5 %"],
+    [0, 1e-4, "0.000–0.010 %"],
+    [0.5, 0.5 + 1e-12, "50.000000000000–50.000000000100 %"],
+  ] as const) {
+    expect(formatShareRange({ from, to })).toBe(expected);
+  }
 });

@@ -133,6 +133,16 @@ export function formatPercent(part: bigint, whole: bigint): string {
   return `${percent} %`;
 }
 
+/** Decimals of the narrowest range. Its shares have no more digits. */
+const MAX_RANGE_DECIMALS = 12;
+
+/** Writes a range of shares: `90–100 %`. A narrow range has more decimals, so that its ends differ. */
+export function formatShareRange({ from, to }: { readonly from: number; readonly to: number }): string {
+  const magnitude = Math.floor(Math.log10(Number(((to - from) * 100).toPrecision(6))));
+  const decimals = Math.min(MAX_RANGE_DECIMALS, Math.max(0, 1 - magnitude));
+  return `${(from * 100).toFixed(decimals)}–${(to * 100).toFixed(decimals)} %`;
+}
+
 /** Writes a time with its date, to the second: `2026-03-02 10:15:30`. UTC is marked with `Z`. */
 export function formatTime(ms: number, zone: ZoneName): string {
   const date = new Date(ms);

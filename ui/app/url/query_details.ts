@@ -16,6 +16,24 @@ export const CLEARED_DETAILS = {
   traceIds: DEFAULT_VIEW.traceIds,
 } as const satisfies Partial<ViewState>;
 
+/** Fields that choose the profiles and the stacks of a graph. */
+const PROFILE_FIELDS = [
+  "tenant",
+  "profileType",
+  "selector",
+  "from",
+  "until",
+  "transforms",
+  "profileIds",
+  "spanIds",
+  "traceIds",
+] as const satisfies readonly (keyof ViewState)[];
+
+/** Returns a text that differs between views of other profiles or stacks. */
+export function profilesKeyOf(state: ViewState): string {
+  return JSON.stringify(PROFILE_FIELDS.map((field) => state[field]));
+}
+
 /** Returns the change that opens the fleet. A fleet that is open already keeps its label. */
 export function fleetChange({ page }: Pick<ViewState, "page">): Partial<ViewState> {
   return page === "fleet" ? { page } : { ...CLEARED_DETAILS, page: "fleet" };

@@ -148,3 +148,21 @@ test("step back to another query sees the current time", async () => {
   expect(store.view.value.page).toBe("fleet");
   expect(now.value).toBe(first + 2_400_000);
 });
+
+test.each([
+  { from: "now-2h" },
+  { until: "now-5m" },
+  { selector: '{a="b"}' },
+  { profileType: "a:b:c:d:e" },
+  { profileIds: ["0123456789abcdef0123456789abcdef"] },
+  { transforms: [{ action: "focus", pattern: "main", isRegex: false }] as const },
+  { zoomPath: ["main"] },
+])("change to %j ends the zoomed range", (change) => {
+  store.navigate({ zoomRange: "0.25-0.5" });
+  store.navigate({ search: "a", from: "now-1h" });
+  expect(store.view.value.zoomRange).toBe("0.25-0.5");
+  store.navigate(change);
+  expect(store.view.value.zoomRange).toBe("");
+  store.goBack();
+  expect(store.view.value.zoomRange).toBe("0.25-0.5");
+});

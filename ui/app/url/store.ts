@@ -3,7 +3,7 @@ import { batch, type ReadonlySignal, signal } from "@preact/signals";
 import { advanceStaleClock } from "./clock";
 import { notify } from "./notices";
 import { decodeLocation } from "./pyroscope_links";
-import { fleetChange } from "./query_details";
+import { fleetChange, profilesKeyOf } from "./query_details";
 import { setCurrentTenant } from "./tenant";
 import { encodeView } from "./view_codec";
 import type { ViewState } from "./view_state";
@@ -43,10 +43,11 @@ export function hrefOf(change: Partial<ViewState>): string {
   return `./${encodeView(changedView(currentView.value, change))}`;
 }
 
-/** Returns a view after a change. A range belongs to the zoomed path, so that another path ends it. */
+/** Returns a view after a change. A zoomed range is a share of one graph, so that another path or graph ends it. */
 function changedView(state: ViewState, change: Partial<ViewState>): ViewState {
-  const zoomRange = change.zoomPath === undefined ? state.zoomRange : "";
-  return { ...state, zoomRange, ...change };
+  const next = { ...state, ...change };
+  const keepsRange = change.zoomPath === undefined && profilesKeyOf(next) === profilesKeyOf(state);
+  return { ...next, zoomRange: change.zoomRange ?? (keepsRange ? state.zoomRange : "") };
 }
 
 /**

@@ -9,6 +9,7 @@ import { addTransform, hasTransforms, transformOfFrame } from "../transforms";
 import { type FlameContext, hasMotion, zoomToPath } from "./flame_context";
 import type { FlameCommand } from "./flame_keys";
 import { announceNode } from "./node_facts";
+import { type FrameZoom, WHOLE_ZOOM, zoomOf } from "./selection";
 
 /** Runs a command on the selected frame. */
 export function runCommand(command: FlameCommand, context: FlameContext): void {
@@ -71,19 +72,18 @@ function zoomSelected(context: FlameContext): void {
 }
 
 /** Hides the tooltip and returns to the previous zoom; without one, to the whole graph. The selection stays. */
-function goBack(context: FlameContext): void {
-  const { hover, selection, flameView, graph, zoomHistory } = context;
+function goBack({ hover, selection, flameView, graph, zoomHistory }: FlameContext): void {
   hover.value = undefined;
-  const zoomed = selection.zoomPath.peek();
-  const selected = selection.selectedPath.peek();
-  if (selection.zoomRange.peek() !== undefined) {
-    selection.zoomTo(zoomed, selected);
-    return;
-  }
-  const previous = zoomHistory.takePrevious(graph, zoomed);
-  if (previous !== undefined) selection.zoomTo(previous, selected);
-  else if (zoomed.length > 0) selection.zoomTo([], selected);
-  else flameView.zoomToNode(0, hasMotion());
+  const current = zoomOf(selection);
+  const previous = zoomHistory.takePrevious(graph, current) ?? zoomAround(current);
+  if (previous === undefined) flameView.zoomToNode(0, hasMotion());
+  else selection.zoomTo(previous, selection.selectedPath.peek());
+}
+
+/** Returns the next wider zoom, or undefined for the whole graph. */
+function zoomAround({ path, range }: FrameZoom): FrameZoom | undefined {
+  if (range !== undefined) return { path, range: undefined };
+  return path.length > 0 ? WHOLE_ZOOM : undefined;
 }
 
 function jumpToMatch(context: FlameContext, step: 1 | -1): void {

@@ -14,7 +14,7 @@ import { followPointer } from "./flame_pointer";
 import type { HoverTarget } from "./flame_tooltip";
 import { type BoxHit, type FlameElements, FlameView } from "./flame_view";
 import { announceNode } from "./node_facts";
-import { type FrameSelection, isSamePath } from "./selection";
+import { type FrameSelection, type FrameZoom, isSamePath, isSameZoom, zoomOf } from "./selection";
 import type { ZoomHistory } from "./zoom_history";
 
 const reducedMotion = globalThis.matchMedia?.("(prefers-reduced-motion: reduce)");
@@ -99,7 +99,7 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
   if (context === undefined) return;
   const { flameView, graph, selection, openHidden, announcement } = context;
   if (hit.kind === BoxKind.merged) {
-    selection.zoomToRange(flameView.rangeOfBox(hit.box));
+    zoomToRange(context, flameView.rangeOfBox(hit.box));
     return;
   }
   if (hit.kind === BoxKind.hidden) {
@@ -112,17 +112,32 @@ function clickBox(context: FlameContext | undefined, hit: BoxHit): void {
   if (!isSamePath(selection.selectedPath.peek(), path)) selection.select(path);
 }
 
-/** Zooms to a path. A view that was panned returns to the frame, although the link stays the same. */
+/** Zooms to a path and selects its frame. */
 export function zoomToPath(context: FlameContext | undefined, path: readonly string[]): void {
   if (context === undefined) return;
-  const { graph, selection, flameView } = context;
-  const isSame = selection.zoomRange.peek() === undefined && isSamePath(selection.zoomPath.peek(), path);
-  if (isSame) {
+  const { graph, flameView } = context;
+  if (isZoomed(context, { path, range: undefined }))
     flameView.zoomToNode(findPath(graph, path).node, hasMotion());
-    return;
-  }
-  context.zoomHistory.push(selection.zoomPath.peek());
-  selection.zoomTo(path);
+  else changeZoom(context, { path, range: undefined }, path);
+}
+
+/** Zooms to merged frames. The zoomed path and the selection stay. */
+export function zoomToRange(context: FlameContext | undefined, range: ZoomRange): void {
+  if (context === undefined) return;
+  const { selection, flameView } = context;
+  const zoom = { path: selection.zoomPath.peek(), range };
+  if (isZoomed(context, zoom)) flameView.zoomToRange(range, hasMotion());
+  else changeZoom(context, zoom, selection.selectedPath.peek());
+}
+
+/** Returns whether the link has a zoom. A view that was moved returns to it, although the link stays the same. */
+function isZoomed({ selection }: FlameContext, zoom: FrameZoom): boolean {
+  return isSameZoom(zoomOf(selection), zoom);
+}
+
+function changeZoom(context: FlameContext, zoom: FrameZoom, selected: readonly string[]): void {
+  context.zoomHistory.push(zoomOf(context.selection));
+  context.selection.zoomTo(zoom, selected);
 }
 
 export function hasMotion(): boolean {

@@ -9,6 +9,7 @@ import { findPath, pathOfNode } from "../../graph/path";
 import { displayedValue } from "../../graph/values";
 import { formatExact, formatValue } from "../../theme/format";
 import { isDark } from "../../theme/theme";
+import { profilesKeyOf } from "../../url/query_details";
 import { view } from "../../url/store";
 import { useRequestedJump } from "../search_jump";
 import { expansionOf, type SubtreeLoader } from "./expansion";
@@ -21,6 +22,7 @@ import {
   openMenu,
   showFocus,
   zoomToPath,
+  zoomToRange,
 } from "./flame_context";
 import { FlameTooltip, type HoverTarget } from "./flame_tooltip";
 import type { FlameElements, FlameView } from "./flame_view";
@@ -53,11 +55,13 @@ export function FlameGraph(props: FlameGraphProps) {
     <div class="flame">
       <PathBar
         path={pathOfNode(graph, zoomedNode)}
+        zoomRange={flame.zoomRange}
         range={range}
         zoomedRange={() => viewRef.current?.rangeOf(zoomedNode)}
         isLoading={expansion.loadingCount.value > 0}
         summary={summaryOf(graph)}
         onZoom={(path) => zoomToPath(contextRef.current, path)}
+        onZoomRange={(merged) => zoomToRange(contextRef.current, merged)}
         onReset={() => zoomToPath(contextRef.current, [])}
       />
       <Minimap
@@ -147,8 +151,8 @@ function useFlame(props: FlameGraphProps) {
   const isFound = selected.matched === selectedPath.length;
   const selectedNode = isFound ? selected.node : zoomedNode;
   const { search, colorBy, transforms } = view.value;
-  const content = JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]);
-  zoomHistory.follow(content);
+  const framesKey = JSON.stringify([selection.frames.value, selection.isInverted.value, transforms]);
+  zoomHistory.follow({ frames: framesKey, profiles: profilesKeyOf(view.value) });
   const { flags: matches, search: matchedSearch } = useMatches(graph, search);
   const openHidden = useHiddenCallees(props.loadSubtree, expansion);
   useLayoutEffect(() => {
@@ -177,11 +181,11 @@ function useFlame(props: FlameGraphProps) {
   const zoomRange = selection.zoomRange.value;
   useZoom({ viewRef, baseGraph: props.graph, graph, zoomPath, zoomRange, openHidden, expansion });
   const isSelected = isFound && selectedNode > 0;
-  useAnnouncement({ announcement, graph, selectedNode, isSelected, content, surface: scroller });
+  useAnnouncement({ announcement, graph, selectedNode, isSelected, framesKey, surface: scroller });
   useMarks(viewRef, graph, selectedNode, selectedPath);
   useRequestedJump(scroller, matchedSearch, (step) => handleJump(contextRef.current, step));
   return {
-    ...{ graph, expansion, zoomedNode, matches, range, rows, hover, announcement },
+    ...{ graph, expansion, zoomedNode, zoomRange, matches, range, rows, hover, announcement },
     ...{ scroller, spacer, base, marks, viewRef, contextRef },
   };
 }

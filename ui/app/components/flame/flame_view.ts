@@ -245,12 +245,13 @@ export class FlameView {
 
   private moveTo(target: ZoomRange, targetScroll: number, isAnimated: boolean): void {
     const isMoving = !isSameRange(target, this.range) || targetScroll !== this.scrollTop;
+    // A motion that has drawn nothing yet may leave this place.
+    this.animation = undefined;
     if (!isMoving) return;
     if (isAnimated && this.viewSize.width > 0) {
       const start = { range: this.range, scrollTop: this.scrollTop, startedAt: performance.now() };
       this.animation = { ...start, target, targetScroll };
     } else {
-      this.animation = undefined;
       this.range = target;
       this.applyScroll(targetScroll);
       this.onRangeChange(target);

@@ -5,9 +5,12 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { ROOT_LABEL } from "../../canvas/flame_painter";
 import { isSameRange, type ZoomRange } from "../../canvas/zoom_range";
 import { fitLabel, labelForms } from "../../graph/names";
+import { formatShareRange } from "../../theme/format";
 
 interface PathBarProps {
   readonly path: readonly string[];
+  /** Zoomed range of merged frames, which have no path. */
+  readonly zoomRange: ZoomRange | undefined;
   readonly range: ReadonlySignal<ZoomRange>;
   /** Returns the range of the zoomed frame, or undefined before the graph is drawn. */
   readonly zoomedRange: () => ZoomRange | undefined;
@@ -15,6 +18,7 @@ interface PathBarProps {
   /** Facts about the whole graph, at the end of the bar. */
   readonly summary: string;
   onZoom(path: readonly string[]): void;
+  onZoomRange(range: ZoomRange): void;
   onReset(): void;
 }
 
@@ -23,13 +27,13 @@ const MAX_PARTS = 8;
 const MAX_PART_CHARACTERS = 36;
 
 export function PathBar(props: PathBarProps) {
-  const { path, isLoading, summary, onZoom } = props;
+  const { path, zoomRange, isLoading, summary, onZoom, onZoomRange } = props;
   const firstShown = Math.max(0, path.length - MAX_PARTS);
   const nav = useRef<HTMLElement>(null);
   // The zoomed frame is at the end. A narrow bar shows that and lets the beginning be scrolled to.
   useLayoutEffect(() => {
     if (nav.current !== null) nav.current.scrollLeft = nav.current.scrollWidth;
-  }, [path.join("\0")]);
+  }, [path.join("\0"), zoomRange]);
   return (
     <div class="flame-path">
       <nav aria-label="Callers of the zoomed frame" ref={nav}>
@@ -37,7 +41,7 @@ export function PathBar(props: PathBarProps) {
           <PathPart
             name={ROOT_LABEL}
             title="The whole graph"
-            isCurrent={path.length === 0}
+            isCurrent={path.length === 0 && zoomRange === undefined}
             onClick={() => onZoom([])}
           />
           {firstShown > 0 ? <li class="flame-path-gap">{`${firstShown} more`}</li> : null}
@@ -48,11 +52,19 @@ export function PathBar(props: PathBarProps) {
                 key={depth}
                 name={fitLabel(labelForms(name), MAX_PART_CHARACTERS, (text) => text.length)}
                 title={labelForms(name)[0] ?? ""}
-                isCurrent={depth === path.length}
+                isCurrent={depth === path.length && zoomRange === undefined}
                 onClick={() => onZoom(path.slice(0, depth))}
               />
             );
           })}
+          {zoomRange === undefined ? null : (
+            <PathPart
+              name={formatShareRange(zoomRange)}
+              title="Merged frames, as a part of the whole graph"
+              isCurrent={true}
+              onClick={() => onZoomRange(zoomRange)}
+            />
+          )}
         </ol>
       </nav>
       <span class="flame-summary">{isLoading ? "loading hidden frames…" : summary}</span>

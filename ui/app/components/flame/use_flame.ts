@@ -110,23 +110,25 @@ export interface AnnouncedFrame {
   readonly selectedNode: number;
   /** Whether a frame is selected that the graph has. */
   readonly isSelected: boolean;
-  /** Frames, order and transforms of the graph, as one text. */
-  readonly content: string;
+  /** Frames, direction and transforms of the graph. */
+  readonly framesKey: string;
+  /** Element that takes the keys of the graph. */
   readonly surface: { readonly current: HTMLElement | null };
 }
 
 /**
- * Announces the selection again when another graph is shown, if a frame was announced before. A graph of the same
- * content, as after a refresh, is announced only while the surface has the focus.
+ * Announces the selection of another graph, if a frame was announced before. A refresh of the same frames is announced
+ * only in a graph with the focus.
  */
-export function useAnnouncement(params: AnnouncedFrame): void {
-  const { announcement, graph, selectedNode, isSelected, content, surface } = params;
-  const last = useRef({ graph, content });
+export function useAnnouncement(frame: AnnouncedFrame): void {
+  const { announcement, graph, selectedNode, isSelected, framesKey, surface } = frame;
+  const announced = useRef({ graph, framesKey });
   useEffect(() => {
-    const before = last.current;
-    last.current = { graph, content };
+    const before = announced.current;
+    announced.current = { graph, framesKey };
     if (before.graph === graph || announcement.peek() === "") return;
-    if (before.content === content && document.activeElement !== surface.current) return;
+    const hasFocus = surface.current !== null && surface.current === document.activeElement;
+    if (before.framesKey === framesKey && !hasFocus) return;
     const text = announceNode(graph, selectedNode);
     announcement.value = isSelected ? text : `no frame is selected; ${text}`;
   }, [graph]);

@@ -19,6 +19,7 @@ export interface NameMatches {
   readonly search: string | undefined;
 }
 
+/** Returns the matches of a search among the names of a graph. A worker matches regular expressions. */
 export function useMatches(graph: Graph, search: string): NameMatches {
   const { names } = graph;
   const [state, setState] = useState<NameMatches & { readonly names: readonly string[] }>();

@@ -2,31 +2,41 @@
 
 import type { Graph } from "../../graph/graph";
 import { findPath } from "../../graph/path";
-import { isSamePath } from "./selection";
+import { type FrameZoom, isSameZoom } from "./selection";
 
 /** Zooms that Escape undoes. */
 const MAX_ZOOM_HISTORY = 100;
 
-/** Zoomed paths before the current one. The browser's history moves independently of it. */
-export class ZoomHistory {
-  private paths: (readonly string[])[] = [];
-  private content = "";
+/** Values that give zooms their meaning. */
+interface ZoomContent {
+  /** Frames, direction and transforms, which paths depend on. */
+  readonly frames: string;
+  /** Profiles and stacks, which ranges depend on. */
+  readonly profiles: string;
+}
 
-  /** Sets what paths mean. Paths of other frames, another direction or other transforms are forgotten. */
-  follow(content: string): void {
-    if (content !== this.content) this.paths = [];
+/** Zooms before the current one. The browser's history moves independently of it. */
+export class ZoomHistory {
+  private zooms: FrameZoom[] = [];
+  private content: ZoomContent = { frames: "", profiles: "" };
+
+  /** Sets the content of the graph. Drops zooms that mean another part of it. */
+  follow(content: ZoomContent): void {
+    if (content.frames !== this.content.frames) this.zooms = [];
+    if (content.profiles !== this.content.profiles)
+      this.zooms = this.zooms.filter(({ range }) => range === undefined);
     this.content = content;
   }
 
-  push(path: readonly string[]): void {
-    this.paths.push(path);
-    if (this.paths.length > MAX_ZOOM_HISTORY) this.paths.shift();
+  push(zoom: FrameZoom): void {
+    this.zooms.push(zoom);
+    if (this.zooms.length > MAX_ZOOM_HISTORY) this.zooms.shift();
   }
 
-  /** Removes and returns the latest path that differs from the current one and may be in the graph. */
-  takePrevious(graph: Graph, current: readonly string[]): readonly string[] | undefined {
-    for (let path = this.paths.pop(); path !== undefined; path = this.paths.pop()) {
-      if (!isSamePath(path, current) && mayContain(graph, path)) return path;
+  /** Removes and returns the latest zoom that differs from the current one and may be in the graph. */
+  takePrevious(graph: Graph, current: FrameZoom): FrameZoom | undefined {
+    for (let zoom = this.zooms.pop(); zoom !== undefined; zoom = this.zooms.pop()) {
+      if (!isSameZoom(zoom, current) && mayContain(graph, zoom.path)) return zoom;
     }
     return undefined;
   }

@@ -8,10 +8,12 @@ import { copyText } from "../clipboard";
 /** Returns the whole link of the view with a change. */
 export function linkOfView(keepsRelativeTimes: boolean, change: Partial<ViewState> = {}): string {
   const { start, end } = timeRangeOf(view.peek());
+  // Fixed times show the same graph.
+  const zoomRange = change.zoomPath === undefined ? view.peek().zoomRange : "";
   const times = keepsRelativeTimes
     ? {}
     : { from: storeTime(start), until: storeTime(end), refreshSeconds: 0 };
-  return new URL(hrefOf({ ...change, ...times }), document.baseURI).href;
+  return new URL(hrefOf({ zoomRange, ...change, ...times }), document.baseURI).href;
 }
 
 export function copyLink(keepsRelativeTimes: boolean): void {
