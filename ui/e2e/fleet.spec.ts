@@ -148,7 +148,7 @@ test("last seen grows without a refresh", async ({ page, startOwnSite }) => {
 
 test("small cost is not cut", async ({ page, startOwnSite }) => {
   const { api, url } = await startOwnSite();
-  await pushFile(api, "main;work 1\n", { name: "small.cpu", fromMs: Date.now() - 60_000 });
+  await pushFile(api, "main;work 2\n", { name: "small.cpu", fromMs: Date.now() - 60_000 });
   await page.goto(linkTo(url, { f: "now-3h" }));
   const cell = page
     .getByRole("row", { name: /small/ })
