@@ -27,12 +27,12 @@ impl<K: Hash + Eq + Clone, V> LruCache<K, V> {
         Self { entries: HashMap::new(), by_use: BTreeMap::new(), clock: 0, bytes: 0, max_bytes, evictions: 0 }
     }
 
-    /// Returns a value and marks it as used.
     /// Returns whether there is an entry, which is no use of it.
     pub(super) fn contains(&self, key: &K) -> bool {
         self.entries.contains_key(key)
     }
 
+    /// Returns a value and marks it as used.
     pub(super) fn get(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         self.by_use.remove(&entry.used_at);

@@ -11,7 +11,7 @@ use crate::data_model::symbols::NO_ENTRY;
 /// Origins by frame name. A name that comes from several files, binaries or packages has the heaviest of each. A stack
 /// counts for each frame of the name in it, so recursion weighs more.
 pub struct FrameOrigins {
-    /// Sorted.
+    /// Texts of all names and origins, sorted.
     texts: Vec<Arc<str>>,
     origins: Vec<OriginIds>,
     /// Index in `origins` by text. [`NO_ENTRY`] for texts that are no name.

@@ -51,7 +51,7 @@ pub(super) struct OriginPlace {
 #[derive(Clone, Debug)]
 pub struct OriginShape {
     texts: Vec<Arc<str>>,
-    /// Sorted.
+    /// Places of all frames, sorted.
     places: Vec<OriginPlace>,
     /// End of each location's range in `frames`.
     ends: Vec<u32>,

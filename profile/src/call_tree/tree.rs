@@ -22,6 +22,7 @@ use crate::data_model::symbols::NO_ENTRY;
 
 pub use builder::TreeBuilder;
 pub(crate) use builder::TreeDraft;
+pub(crate) use codec::read_sorted_texts;
 pub(crate) use frame_names::FrameNames;
 pub use frame_names::{FrameGrouping, line_name_bytes};
 pub use graph_columns::{GraphColumns, SparseColumn};

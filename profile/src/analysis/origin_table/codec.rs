@@ -1,8 +1,7 @@
 //! Binary encoding of origin tables for peers: texts once, then a row for each entry.
 
-use std::sync::Arc;
-
 use super::{MAX_WEIGHT, OriginEntry, OriginPlace, OriginTable};
+use crate::call_tree::tree::read_sorted_texts;
 use crate::encoding::codec::{CodecError, CodecReader, put_signed_varint, put_texts, put_varint};
 
 /// Number of low bits of a weight that are encoded by themselves.
@@ -35,7 +34,10 @@ impl OriginTable {
     /// Decodes the output of [`pack`](Self::pack), if the table takes at most `max_bytes` [`bytes`](Self::bytes). No
     /// memory is allocated beyond that.
     pub fn unpack(reader: &mut CodecReader<'_>, max_bytes: usize) -> Result<OriginTable, CodecError> {
-        let texts = read_texts(reader, max_bytes)?;
+        let texts = read_sorted_texts(reader, max_bytes)?;
+        if texts.is_empty() {
+            return Err(reader.error_here("origins without the empty text"));
+        }
         let count = reader.read_count()?;
         let mut table = OriginTable { texts, entries: Vec::new() };
         let entry_bytes = count.saturating_mul(size_of::<OriginEntry>());
@@ -81,25 +83,4 @@ impl OriginTable {
         }
         Ok(OriginEntry { place, weight: high + low })
     }
-}
-
-/// Reads the texts, if they alone take at most `max_bytes`.
-fn read_texts(reader: &mut CodecReader<'_>, max_bytes: usize) -> Result<Vec<Arc<str>>, CodecError> {
-    let encoded = reader.read_texts()?;
-    if encoded.len().saturating_mul(size_of::<[usize; 4]>()) > max_bytes {
-        return Err(reader.error_here("texts of origins larger than the declared memory"));
-    }
-    let mut texts: Vec<Arc<str>> = Vec::with_capacity(encoded.len());
-    for text in encoded {
-        let text = text?;
-        let is_in_order = texts.last().map_or(text.is_empty(), |before| **before < *text);
-        if !is_in_order {
-            return Err(reader.error_here("texts of origins out of order"));
-        }
-        texts.push(text.into());
-    }
-    if texts.is_empty() {
-        return Err(reader.error_here("origins without the empty text"));
-    }
-    Ok(texts)
 }

@@ -30,7 +30,7 @@ impl Tree {
     /// Decodes the output of [`pack`](Self::pack), if the tree takes at most `most` [`bytes`](Self::bytes).
     /// No memory is allocated beyond that.
     pub fn unpack(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Tree, CodecError> {
-        let names = names(unpacker, most)?;
+        let names = read_sorted_texts(unpacker, most)?;
         let count = unpacker.read_count()?;
         let mut tree = Tree { names, nodes: Vec::new(), magnitude: 0 };
         if count.saturating_mul(size_of::<TreeNode>()).saturating_add(tree.bytes()) > most {
@@ -87,22 +87,25 @@ impl Tree {
     }
 }
 
-/// Reads the names of a tree, if they alone take at most `most` bytes.
-fn names(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Vec<Arc<str>>, CodecError> {
-    let texts = unpacker.read_texts()?;
-    if texts.len().saturating_mul(size_of::<[usize; 4]>()) > most {
-        return Err(unpacker.error_here("names larger than the declared memory"));
+/// Reads sorted texts, of which the first is empty, if they alone take at most `max_bytes`.
+pub(crate) fn read_sorted_texts(
+    reader: &mut CodecReader<'_>,
+    max_bytes: usize,
+) -> Result<Vec<Arc<str>>, CodecError> {
+    let encoded = reader.read_texts()?;
+    if encoded.len().saturating_mul(size_of::<[usize; 4]>()) > max_bytes {
+        return Err(reader.error_here("texts larger than the declared memory"));
     }
-    let mut names: Vec<Arc<str>> = Vec::with_capacity(texts.len());
-    for text in texts {
+    let mut texts: Vec<Arc<str>> = Vec::with_capacity(encoded.len());
+    for text in encoded {
         let text = text?;
-        let is_in_order = names.last().map_or(text.is_empty(), |before| **before < *text);
+        let is_in_order = texts.last().map_or(text.is_empty(), |before| **before < *text);
         if !is_in_order {
-            return Err(unpacker.error_here("names out of order"));
+            return Err(reader.error_here("texts out of order"));
         }
-        names.push(text.into());
+        texts.push(text.into());
     }
-    Ok(names)
+    Ok(texts)
 }
 
 #[cfg(test)]

@@ -73,10 +73,11 @@ struct DrawnGraph {
 async fn load_stacks(
     executor: &QueryExecutor,
     reader: &QueryContext,
-    asked: &ExploreQuery,
+    query: &ExploreQuery,
     shape: &GraphShape,
 ) -> Result<GraphStacks, Status> {
-    let (selection, stacks) = (asked.selection.clone(), asked.stacks.clone());
+    let selection = query.selection.clone();
+    let stacks = query.stacks.clone();
     if shape.grouping != FrameGrouping::Function {
         let merged = merged_stacks(executor, reader, selection, stacks).await?;
         return Ok(GraphStacks::Locations(Box::new(merged)));
@@ -85,7 +86,7 @@ async fn load_stacks(
     if shape.label.is_empty() {
         return Ok(GraphStacks::Functions(merged.await?, None));
     }
-    let trees = grouped_trees(executor, reader, asked.clone(), vec![shape.label.clone()]);
+    let trees = grouped_trees(executor, reader, query.clone(), vec![shape.label.clone()]);
     let (merged, trees) = futures::try_join!(merged, trees)?;
     Ok(GraphStacks::Functions(merged, Some(trees)))
 }
