@@ -77,7 +77,8 @@ test("transforms move nothing, and the request button stays beside the search", 
     await expect(chips.last(), "the latest chip").toBeInViewport({ ratio: 0.99 });
     await expect(page.locator(".selection-chip")).toBeInViewport({ ratio: 0.99 });
     await expect(page.locator(".transform-chips-row")).toHaveCSS("scrollbar-width", "thin");
-    const withoutTimeline = (layout: unknown) => (layout as string[]).filter((box) => !box.startsWith(".timeline"));
+    const withoutTimeline = (layout: unknown) =>
+      (layout as string[]).filter((box) => !box.startsWith(".timeline"));
     expect(withoutTimeline(await readLayout(page))).toEqual(withoutTimeline(plain));
   }
 });

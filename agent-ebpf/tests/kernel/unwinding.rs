@@ -245,7 +245,9 @@ fn process_of_another_exec_is_requested_and_has_its_innermost_frames() {
     sampled.set_rows(&rows());
     let other_exec = RequestRecord { exec_id: request.exec_id.wrapping_add(1), ..request };
     sampled.set_process_loaded(&other_exec);
-    assert_eq!(sampled.wait_for_request(REQUEST_PROCESS), request);
+    // Each request has the address that the sample found the process at.
+    let repeated = sampled.wait_for_request(REQUEST_PROCESS);
+    assert_eq!(RequestRecord { address: request.address, ..repeated }, request);
     for stack in sampled.stacks() {
         assert_eq!(stack.key.end, StackEnd::ProcessNotLoaded as u32);
         let codes: Vec<_> = stack.user_frames.iter().map(|frame| PackedFrame(*frame).code()).collect();

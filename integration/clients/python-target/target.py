@@ -1,5 +1,6 @@
 """A program that serves its profiles with pypprof. It prints its address, and is busy in a known function until its input
 ends."""
+import os
 import sys
 import threading
 
@@ -24,3 +25,5 @@ server = start_pprof_server(host="127.0.0.1", port=0)
 print(f"127.0.0.1:{server.server_address[1]}", flush=True)
 threading.Thread(target=wait_for_end_of_input, daemon=True).start()
 known_busy_function()
+# The profilers have threads and signal handlers that may abort the process while the interpreter is taken down.
+os._exit(0)
