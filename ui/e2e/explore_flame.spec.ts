@@ -165,9 +165,14 @@ test("drag on the minimap moves the visible part", async ({ openShop }) => {
 test("minimap shows the frames of a graph with stacks 512 deep", async ({ page, shopSite }) => {
   const { start, end } = shopSite.shop;
   const deep = Array.from({ length: 512 }, (_, depth) => `f${depth}`).join(";");
-  await pushFile(shopSite.api, `${deep} 100\nmain;work 100\n`, { name: "deep.cpu", fromMs: end - 60_000 });
+  await pushFile(shopSite.api, `${deep} 100\nmain;work 100\n`, {
+    name: "flat_and_deep.cpu",
+    fromMs: end - 60_000,
+  });
   const range = { y: CPU_TYPE, f: String(start), u: String(end) };
-  await page.goto(linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="deep"}', w: "icicle" }));
+  await page.goto(
+    linkTo(shopSite.url, { p: "explore", ...range, q: '{service_name="flat_and_deep"}', w: "icicle" }),
+  );
   const panel = flamePanel(page, "icicle");
   await panel.ready();
   const opaqueRows = () =>
