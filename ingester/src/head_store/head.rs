@@ -25,6 +25,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::{Mutex, RwLock};
 
+use crate::head_store::row_sums::RowSums;
 use crate::head_store::rows;
 use crate::head_store::sum_cache::{SumCache, SumError};
 use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch};
@@ -36,8 +37,8 @@ const ROW_CHUNK_BYTES: usize = 1 << 20;
 const SHARED_TREE_DIVISOR: usize = 4;
 /// Memory for the lookup of a series, bytes.
 const SERIES_LOOKUP_BYTES: usize = 8;
-/// Memory of a profile beside its rows, bytes.
-const PROFILE_OVERHEAD_BYTES: usize = size_of::<ProfileRow>() + size_of::<RowRange>();
+/// Memory of a profile beside its rows, with its sum, bytes.
+const PROFILE_OVERHEAD_BYTES: usize = size_of::<ProfileRow>() + size_of::<RowRange>() + size_of::<i64>();
 
 /// Head of a shard: the rows of one generation of its log.
 #[derive(Debug)]
@@ -85,16 +86,8 @@ pub struct TenantRows {
     origins: Mutex<Option<Arc<OriginShape>>>,
     /// Cached sums of queries. Shared, so that queries add up without the lock of the rows.
     sums: Arc<SumCache>,
-    /// Bound of sums over the first profiles, as of the last query.
-    magnitude: Mutex<RowMagnitude>,
-}
-
-/// Sum of the absolute values of the first profiles of a tenant, saturated.
-#[derive(Clone, Copy, Debug, Default)]
-struct RowMagnitude {
-    /// Number of summed profiles.
-    profiles: usize,
-    sum: u64,
+    /// Sums of the first profiles, as of the last query.
+    row_sums: Mutex<RowSums>,
 }
 
 /// Place of a profile's packed rows.
@@ -406,6 +399,19 @@ impl HeadSnapshot {
         yield_slice();
         if self.has_left.load(Ordering::Relaxed) { Err(SourceError::Left) } else { Ok(()) }
     }
+    /// Adds up the profiles that no query has read before, then reads the sums.
+    fn read_sums<T>(&self, read: impl FnOnce(&RowSums) -> T) -> Result<T, SourceError> {
+        let mut next = self.rows.read().row_sums.lock().next();
+        while next.end() < self.profiles {
+            self.go_on()?;
+            let pushed = next.push(self.rows.read().packed(next.end() as u32));
+            pushed.map_err(|error| damaged(&error))?;
+        }
+        let rows = self.rows.read();
+        let mut sums = rows.row_sums.lock();
+        sums.extend(next);
+        Ok(read(&sums))
+    }
 }
 
 impl MemoryProfiles for HeadSnapshot {
@@ -443,24 +449,12 @@ impl ProfileSource for HeadSnapshot {
     fn profiles(&self) -> Result<Arc<[ProfileRow]>, SourceError> {
         Ok(self.rows.read().profiles[..self.profiles].into())
     }
-    /// Returns the bound of all profiles. Each profile is read once, by the first query after it.
+    fn profile_totals(&self) -> Result<Option<Arc<[i64]>>, SourceError> {
+        self.read_sums(|sums| sums.totals(self.profiles).map(Arc::from))
+    }
+    /// Returns the bound of all profiles.
     fn max_sum(&self, _picked: &[u32]) -> Result<Option<u64>, SourceError> {
-        let mut magnitude = *self.rows.read().magnitude.lock();
-        while magnitude.profiles < self.profiles {
-            self.go_on()?;
-            let rows = self.rows.read();
-            let walked = rows::for_each_row(rows.packed(magnitude.profiles as u32), |row| {
-                magnitude.sum = magnitude.sum.saturating_add(row.value.unsigned_abs());
-            });
-            walked.map_err(|error| damaged(&error))?;
-            magnitude.profiles += 1;
-        }
-        let rows = self.rows.read();
-        let mut known = rows.magnitude.lock();
-        if known.profiles < magnitude.profiles {
-            *known = magnitude;
-        }
-        Ok(Some(magnitude.sum))
+        self.read_sums(|sums| Some(sums.magnitude()))
     }
     fn totals(&self, picked: &[u32]) -> Result<Vec<i64>, SourceError> {
         let (stacks, sums) = {

@@ -44,14 +44,14 @@ impl ExemplarCandidate {
 }
 
 /// Returns the largest profile of each point of one source. Points without any value have none. `sums` has
-/// the value of each record.
+/// the value of each record, in the order of the matches.
 ///
 /// Records that text labels split off one profile are added up. The exemplar is thus the whole profile, or as
 /// much of it as the query selects and groups together. A source holds all records of a profile or none.
 pub(super) fn largest_exemplars(
     picked: &MatchedProfiles,
     points: &TimeSeriesQuery,
-    sums: &HashMap<u32, i64>,
+    sums: &[i64],
     groups: &mut SeriesGroups<'_>,
 ) -> Result<Vec<(SeriesPointKey, ProfileExemplar)>, ProfileQueryError> {
     let mut cell_of = |row: &ProfileRow| {
@@ -59,10 +59,9 @@ pub(super) fn largest_exemplars(
         Some(SeriesPointKey { group: groups.group_of(row.series), point })
     };
     let mut candidates: HashMap<(SeriesPointKey, ContentHash), ExemplarCandidate> = HashMap::new();
-    for &place in &picked.places {
-        let row = &picked.profiles[place as usize];
+    for (row, &sum) in picked.rows().zip(sums) {
         let Some(cell) = cell_of(row) else { continue };
-        let next = ExemplarCandidate::new(row, sums.get(&place).copied().unwrap_or_default());
+        let next = ExemplarCandidate::new(row, sum);
         match candidates.entry((cell, next.profile)) {
             Entry::Vacant(entry) => drop(entry.insert(next)),
             Entry::Occupied(mut entry) => {

@@ -39,8 +39,9 @@ pub(super) fn collect_heatmap_values(
         return Ok(groups.into_map(gathered));
     }
     let sums = sum_by_profile(picked, selection, &StackFilter::default(), source)?;
-    for &place in picked.places.iter().filter(|&&place| picked.profiles[place as usize].samples > 0) {
-        put(place, 0, sums.get(&place).copied().unwrap_or_default(), 0)?;
+    let summed = picked.places.iter().zip(sums);
+    for (&place, sum) in summed.filter(|&(&place, _)| picked.profiles[place as usize].samples > 0) {
+        put(place, 0, sum, 0)?;
     }
     Ok(groups.into_map(gathered))
 }

@@ -22,8 +22,7 @@ pub(super) fn list_profiles(
     let weighs_all = is_part || asked.order == ProfileOrder::Heaviest;
     if weighs_all {
         let sums = sum_by_profile(picked, selection, &asked.stacks, source)?;
-        let weighed =
-            picked.places.iter().map(|place| (*place, sums.get(place).copied().unwrap_or_default()));
+        let weighed = picked.places.iter().copied().zip(sums);
         let is_meant = |(_, total): &(u32, i64)| *total != 0 || !is_part;
         for (place, total) in weighed.filter(is_meant) {
             list.count_profile(picked.profiles[place as usize].period);
@@ -35,8 +34,8 @@ pub(super) fn list_profiles(
     picked.rows().for_each(|profile| list.count_profile(profile.period));
     let newest = newest(picked, list.max_entries());
     let sums = sum_by_profile(&newest, selection, &asked.stacks, source)?;
-    for &place in &newest.places {
-        list.insert_entry(row(picked, &mut labels, place, sums.get(&place).copied().unwrap_or_default()));
+    for (&place, sum) in newest.places.iter().zip(sums) {
+        list.insert_entry(row(picked, &mut labels, place, sum));
     }
     list.sort_and_truncate();
     Ok(list)
