@@ -53,6 +53,39 @@ test("equal request does not run a second time, but a refresh runs it", async ()
   query.dispose();
 });
 
+test("result of a closed view returns with the same request, unless a refresh or another tenant came between", async () => {
+  const input = signal<number | undefined>(1);
+  const run = vi.fn(async ({ number }: { number: number }) => number);
+  const query = liveQuery(() => (input.value === undefined ? undefined : { number: input.value }), run);
+  const reopen = async (number: number, between: () => void = () => {}) => {
+    input.value = undefined;
+    expect(query.state.value).toEqual({ kind: "idle", startedAt: 0 });
+    between();
+    input.value = number;
+    const isKept = query.state.value.kind === "done";
+    await settle();
+    expect(query.state.value).toMatchObject({ kind: "done", value: number });
+    return isKept;
+  };
+  await settle();
+  expect(await reopen(1)).toBe(true);
+  expect(await reopen(1)).toBe(true);
+  expect(run).toHaveBeenCalledTimes(1);
+  expect(await reopen(2)).toBe(false);
+  expect(await reopen(1), "only the last result is kept").toBe(false);
+  expect(await reopen(1, refresh)).toBe(false);
+  const tenant = currentTenant.peek();
+  expect(await reopen(1, () => setCurrentTenant("other"))).toBe(false);
+  setCurrentTenant(tenant);
+  await settle();
+  input.value = undefined;
+  input.value = 1;
+  const { valueRequest } = query.state.value;
+  refresh();
+  expect(query.state.value).toMatchObject({ kind: "loading", valueRequest, runningRequest: valueRequest });
+  query.dispose();
+});
+
 test("running request has the number of the value after a refresh, and another one after a change", async () => {
   const input = signal(1);
   const query = liveQuery(

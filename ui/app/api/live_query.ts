@@ -36,7 +36,10 @@ const MAX_RETRIES = 6;
 const FIRST_RETRY_SECONDS = 1;
 const MAX_RETRY_SECONDS = 30;
 
-/** Creates a query. `request` is read in an effect; without a request the query is idle. */
+/**
+ * Creates a query. `request` is read in an effect; without a request the query is idle. It keeps its last result for the
+ * case that the same request is the next one: a view that closes and opens again is drawn at once.
+ */
 export function liveQuery<Request, T>(
   request: () => Request | undefined,
   run: (request: Request, signal: AbortSignal) => Promise<T>,
@@ -49,6 +52,7 @@ export function liveQuery<Request, T>(
   let contentNumber = 0;
   let refreshNumber = refreshes.peek();
   let reader = readerKey();
+  let closed: { readonly key: string | undefined; readonly result: QueryState<T> } | undefined;
   const start = (current: Request | undefined) => {
     running?.abort();
     running = undefined;
@@ -66,13 +70,18 @@ export function liveQuery<Request, T>(
     const refresh = refreshes.value;
     const key = `${reloads.value} ${refresh} ${readerKey()} ${text}`;
     if (key === requestKey) return;
+    const result = state.peek();
+    if (current === undefined) closed = { key: requestKey, result };
     requestKey = key;
     if (content !== text && refreshNumber === refresh) contentNumber++;
     content = text;
     refreshNumber = refresh;
     if (reader !== readerKey()) state.value = { kind: "idle", startedAt: 0 };
     reader = readerKey();
-    untracked(() => start(current));
+    if (current !== undefined && closed?.key === key && closed.result.kind === "done")
+      state.value = { ...closed.result, valueRequest: contentNumber };
+    else untracked(() => start(current));
+    if (current !== undefined) closed = undefined;
   });
   const reload = () => {
     reloads.value = reloads.peek() + 1;

@@ -1,9 +1,7 @@
-// Sparkline on a canvas.
+// Sparkline as vector graphics: many of them are drawn with the page, without a bitmap for each.
 
-import { computed } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { drawSparkline, type SparklineColors } from "../canvas/sparkline";
-import { isDark } from "../theme/theme";
+import { useMemo } from "preact/hooks";
+import { sparklinePaths } from "./sparkline_path";
 import "./chart_colors.css";
 import "./sparkline.css";
 
@@ -17,21 +15,15 @@ interface SparklineProps {
   readonly label: string;
 }
 
-/** Colors of the current theme. All sparklines share them. */
-const colors = computed<SparklineColors>(() => {
-  const theme = isDark.value ? "dark" : "light";
-  const style = getComputedStyle(document.documentElement);
-  const colorOf = (name: string) => style.getPropertyValue(`--color-chart-${name}`);
-  return { theme, line: colorOf("line"), area: colorOf("area") };
-});
-
 export function Sparkline({ points, label }: SparklineProps) {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const currentColors = colors.value;
-  useLayoutEffect(() => {
-    if (canvas.current === null) return;
-    const size = { width: SPARKLINE_WIDTH, height: SPARKLINE_HEIGHT, pixelRatio: devicePixelRatio };
-    drawSparkline(canvas.current, points, currentColors, size);
-  }, [points, currentColors]);
-  return <canvas class="sparkline" ref={canvas} role="img" aria-label={label} />;
+  const paths = useMemo(
+    () => sparklinePaths(points, { width: SPARKLINE_WIDTH, height: SPARKLINE_HEIGHT }),
+    [points],
+  );
+  return (
+    <svg class="sparkline" role="img" aria-label={label}>
+      <path class="sparkline-area" d={paths.area} />
+      <path class="sparkline-line" d={paths.line} />
+    </svg>
+  );
 }

@@ -87,13 +87,15 @@ export interface VirtualTableProps<Row> extends TableEvents<Row> {
 }
 
 let tableCount = 0;
+/** Height of the visible rows of the last table. The next one begins with it, and is drawn once if it is as high. */
+let lastViewport = 600;
 
 export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
   const [id] = useState(() => `table-${tableCount++}`);
   const ownArea = useRef<HTMLDivElement>(null);
   const scroller = props.area ?? ownArea;
   const [scrollTop, setScrollTop] = useState(0);
-  const [viewport, setViewport] = useState(600);
+  const [viewport, setViewport] = useState(lastViewport);
   const [active, setActive] = useState(0);
   const hidden = useHiddenColumns(props);
   const columns = props.columns.filter((column) => column.isFixed === true || !hidden.value.has(column.key));
@@ -188,7 +190,10 @@ function useViewport(scroller: { current: HTMLDivElement | null }, setViewport: 
   useLayoutEffect(() => {
     const area = scroller.current;
     if (area === null) return;
-    const measure = () => setViewport(Math.max(ROW_HEIGHT, area.clientHeight - ROW_HEIGHT));
+    const measure = () => {
+      lastViewport = Math.max(ROW_HEIGHT, area.clientHeight - ROW_HEIGHT);
+      setViewport(lastViewport);
+    };
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(area);

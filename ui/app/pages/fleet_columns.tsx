@@ -131,8 +131,7 @@ function typesColumn(): TableColumn<FleetRow> {
       const names = types.slice(0, SHOWN_TYPES).map(nameOf).join(", ");
       return (
         <span class="fleet-types" title={types.join("\n")}>
-          {names}
-          {more > 0 ? ` +${more}` : ""}
+          {more > 0 ? `${names} +${more}` : names}
         </span>
       );
     },

@@ -1,7 +1,7 @@
 // Minimap of a flame graph. Dragging moves the visible part; all it does works by keyboard in the graph itself.
 
 import type { ReadonlySignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { DepthRange, GraphDirection } from "../../canvas/geometry";
 import { type MinimapScene, paintMinimap, paintMinimapWindow } from "../../canvas/minimap_painter";
 import { clampRange, type ZoomRange } from "../../canvas/zoom_range";
@@ -39,7 +39,8 @@ export function Minimap(props: MinimapProps) {
     return () => observer.disconnect();
   }, []);
   const size = { width, height: MINIMAP_HEIGHT, pixelRatio: devicePixelRatio };
-  useEffect(() => {
+  // It is drawn in the same frame as the graph: a later one would take as long again.
+  useLayoutEffect(() => {
     if (base.current === null || width === 0) return;
     const prepared = prepareGraph(graph);
     const colors = frameColors(isDark);
@@ -56,7 +57,7 @@ export function Minimap(props: MinimapProps) {
   }, [graph, direction, isDark, scheme, matches, width, devicePixelRatio]);
   const visible = range.value;
   const { first, last } = rows.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (marks.current === null || width === 0) return;
     const rootAtBottom = direction === "flame";
     const scene = { size, colors: frameColors(isDark), rootAtBottom, maxDepth };

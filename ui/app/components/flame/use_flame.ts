@@ -134,7 +134,7 @@ export function useAnnouncement(frame: AnnouncedFrame): void {
   }, [graph]);
 }
 
-/** Follows selection and hover of all views. */
+/** Follows selection and hover of all views, in the frame of what else they change. */
 export function useMarks(
   viewRef: { readonly current: FlameView | undefined },
   graph: Graph,
@@ -142,12 +142,12 @@ export function useMarks(
   selectedPath: readonly string[],
 ): void {
   const linkedName = hoveredName.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     // Entry 0 is that of the root. The graph of callers in a sandwich has its function as the last entry.
     const index = linkedName === undefined ? -1 : graph.names.lastIndexOf(linkedName);
     viewRef.current?.setMarks({ hoveredName: index });
   }, [graph, linkedName]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     viewRef.current?.setMarks({ selectedNode: selectedPath.length === 0 ? -1 : selectedNode });
   }, [graph, selectedNode, selectedPath]);
 }
