@@ -28,7 +28,7 @@ pub use frame_names::{FrameGrouping, line_name_bytes};
 pub use graph_columns::{GraphColumns, SparseColumn};
 pub use shape::TreeShape;
 pub(crate) use shape::join_texts;
-pub use truncate::min_shown_weight;
+pub use truncate::{NodeSelection, min_shown_weight};
 
 /// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].
 pub const OTHER_NAME: &str = "other";
@@ -61,9 +61,11 @@ pub struct Tree {
     names: Vec<Arc<str>>,
     nodes: Vec<TreeNode>,
     magnitude: u64,
+    /// Set only if no self value is negative and each total is the exact sum of its parts.
+    has_positive_totals: bool,
 }
 
-/// Compares names and nodes, from which the magnitude follows unless a value wrapped.
+/// Compares names and nodes, from which all else follows unless a value wrapped.
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
         self.names == other.names && self.nodes == other.nodes
@@ -74,7 +76,7 @@ impl Eq for Tree {}
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { names: vec!["".into()], nodes: vec![root()], magnitude: 0 }
+        Tree { names: vec!["".into()], nodes: vec![root()], magnitude: 0, has_positive_totals: true }
     }
 }
 
@@ -173,7 +175,7 @@ impl Tree {
         let nodes: Vec<TreeNode> = self.nodes.iter().map(of_node).collect();
         let magnitude =
             nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.self_value.unsigned_abs()));
-        Tree { names: self.names.clone(), nodes, magnitude }
+        Tree { names: self.names.clone(), nodes, magnitude, has_positive_totals: false }
     }
 
     /// Returns the approximate memory in bytes.

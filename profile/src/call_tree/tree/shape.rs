@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Tree, TreeNode, root};
+use super::{MAX_MAGNITUDE, Tree, TreeNode, root};
 use crate::data_model::symbols::NO_ENTRY;
 
 /// Tree of all stacks of a source without values. A tree of some stacks then takes only a few additions.
@@ -134,7 +134,9 @@ pub(crate) fn join_texts(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>
 pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     let mut magnitude = if has_wrapped { u64::MAX } else { 0 };
+    let mut has_negative = false;
     for node in &mut nodes {
+        has_negative |= node.self_value < 0;
         magnitude = magnitude.saturating_add(node.self_value.unsigned_abs());
         live.push(node.self_value != 0);
         (node.total, node.child_count) = (node.self_value, 0);
@@ -160,7 +162,8 @@ pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wr
         first_child += node.child_count;
         used[node.name as usize] = true;
     }
-    Tree { names: names_in_use(names, &used, &mut nodes), nodes, magnitude }
+    let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
+    Tree { names: names_in_use(names, &used, &mut nodes), nodes, magnitude, has_positive_totals }
 }
 
 fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
