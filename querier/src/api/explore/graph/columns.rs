@@ -92,8 +92,14 @@ pub(super) fn front_code<'t>(texts: impl Iterator<Item = &'t str>) -> TextTable 
 
 /// Returns the length of the beginning that two texts share, without a part of a character.
 fn shared_bytes(left: &str, right: &str) -> usize {
-    let pairs = left.as_bytes().iter().zip(right.as_bytes()).take(MAX_SHARED_BYTES);
-    let mut shared = pairs.take_while(|(left, right)| left == right).count();
+    let length = left.len().min(right.len()).min(MAX_SHARED_BYTES);
+    let left = &left.as_bytes()[..length];
+    let right_bytes = &right.as_bytes()[..length];
+    let words = left.chunks_exact(size_of::<u64>()).zip(right_bytes.chunks_exact(size_of::<u64>()));
+    let mut shared = words.take_while(|(left, right)| left == right).count() * size_of::<u64>();
+    while shared < length && left[shared] == right_bytes[shared] {
+        shared += 1;
+    }
     while !right.is_char_boundary(shared) {
         shared -= 1;
     }
