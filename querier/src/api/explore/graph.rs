@@ -17,10 +17,12 @@ use crate::validate::{NodeLimit, invalid_argument};
 
 mod columns;
 mod decode;
+mod packed;
 mod wire;
 
 pub use columns::encode_graph;
 pub use decode::{DecodedGraph, GraphFormatError};
+pub use packed::PackedGraph;
 pub(crate) use wire::graph;
 
 /// Default number of nodes of a graph.
