@@ -12,7 +12,7 @@ use crate::data_model::symbols::NO_ENTRY;
 /// counts for each frame of the name in it, so recursion weighs more.
 pub struct FrameOrigins {
     /// Texts of all names and origins, sorted.
-    texts: Vec<Arc<str>>,
+    texts: Arc<[Arc<str>]>,
     origins: Vec<OriginIds>,
     /// Index in `origins` by text. [`NO_ENTRY`] for texts that are no name.
     by_name: Vec<u32>,

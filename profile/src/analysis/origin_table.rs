@@ -25,7 +25,7 @@ const MAX_WEIGHT: i128 = 1 << 94;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginTable {
     /// The empty text is first.
-    pub(super) texts: Vec<Arc<str>>,
+    pub(super) texts: Arc<[Arc<str>]>,
     pub(super) entries: Vec<OriginEntry>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct OriginPlace {
 /// Places of all frames of a dictionary without weights. The table of some stacks then takes only a few additions.
 #[derive(Clone, Debug)]
 pub struct OriginShape {
-    texts: Vec<Arc<str>>,
+    texts: Arc<[Arc<str>]>,
     /// Places of all frames, sorted.
     places: Vec<OriginPlace>,
     /// End of each location's range in `frames`.
@@ -62,7 +62,7 @@ pub struct OriginShape {
 
 impl Default for OriginTable {
     fn default() -> Self {
-        OriginTable { texts: vec!["".into()], entries: Vec::new() }
+        OriginTable { texts: Arc::new(["".into()]), entries: Vec::new() }
     }
 }
 
@@ -89,7 +89,7 @@ impl OriginTable {
             entries.push(entry);
         }
         entries.extend(right);
-        *self = OriginTable { texts, entries };
+        *self = OriginTable { texts: texts.into(), entries };
     }
 
     /// Returns the number of entries.
@@ -118,11 +118,11 @@ impl OriginTable {
             return self;
         }
         let mut used = Vec::with_capacity(self.texts.len());
-        for (text, rank) in self.texts.into_iter().zip(&mut ranks).filter(|(_, rank)| **rank != NO_ENTRY) {
+        for (text, rank) in self.texts.iter().zip(&mut ranks).filter(|(_, rank)| **rank != NO_ENTRY) {
             *rank = used.len() as u32;
-            used.push(text);
+            used.push(Arc::clone(text));
         }
-        self.texts = used;
+        self.texts = used.into();
         for entry in &mut self.entries {
             *entry = entry.with_texts(&ranks);
         }
@@ -170,7 +170,7 @@ impl OriginShape {
         }
         let entries = self.places.iter().zip(weights);
         let entries = entries.filter_map(|(&place, weight)| Some(OriginEntry { place, weight: weight? }));
-        OriginTable { texts: self.texts.clone(), entries: entries.collect() }.remove_unused_texts()
+        OriginTable { texts: Arc::clone(&self.texts), entries: entries.collect() }.remove_unused_texts()
     }
 }
 

@@ -58,7 +58,8 @@ pub struct TreeNode {
 /// Stacks merged by function name, below a nameless root.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    names: Vec<Arc<str>>,
+    /// Shared with the trees that this one is made from.
+    names: Arc<[Arc<str>]>,
     nodes: Vec<TreeNode>,
     magnitude: u64,
     /// Set only if no self value is negative and each total is the exact sum of its parts.
@@ -76,7 +77,12 @@ impl Eq for Tree {}
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { names: vec!["".into()], nodes: vec![root()], magnitude: 0, has_positive_totals: true }
+        Tree {
+            names: Arc::new(["".into()]),
+            nodes: vec![root()],
+            magnitude: 0,
+            has_positive_totals: true,
+        }
     }
 }
 
@@ -175,7 +181,12 @@ impl Tree {
         let nodes: Vec<TreeNode> = self.nodes.iter().map(of_node).collect();
         let magnitude =
             nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.self_value.unsigned_abs()));
-        Tree { names: self.names.clone(), nodes, magnitude, has_positive_totals: false }
+        Tree {
+            names: Arc::clone(&self.names),
+            nodes,
+            magnitude,
+            has_positive_totals: false,
+        }
     }
 
     /// Returns the approximate memory in bytes.

@@ -60,7 +60,7 @@ impl TreeDraft {
         }
         live[0] = true;
         let (names, nodes, _) = self.in_order(&live);
-        finish_tree(names, nodes, self.has_wrapped)
+        finish_tree(names.into(), nodes, self.has_wrapped)
     }
     /// Returns the shape of trees with these nodes. `of_stacks` has the node of each stack.
     fn shape(self, of_stacks: &[u32]) -> TreeShape {

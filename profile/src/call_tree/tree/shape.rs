@@ -9,7 +9,7 @@ use crate::data_model::symbols::NO_ENTRY;
 /// Tree of all stacks of a source without values. A tree of some stacks then takes only a few additions.
 #[derive(Clone, Debug)]
 pub struct TreeShape {
-    names: Vec<Arc<str>>,
+    names: Arc<[Arc<str>]>,
     nodes: Vec<ShapeNode>,
     /// Node of each stack.
     places: Vec<u32>,
@@ -43,7 +43,7 @@ impl TreeShape {
             node.first_child = first_child;
             first_child += node.child_count;
         }
-        TreeShape { names, nodes, places }
+        TreeShape { names: names.into(), nodes, places }
     }
     /// Returns the number of stacks in the shape.
     pub fn stacks(&self) -> usize {
@@ -79,7 +79,7 @@ impl TreeShape {
         live[0] = true;
         let weights = NodeWeights { self_values, totals };
         let mut nodes: Vec<TreeNode>;
-        let mut names = self.names.clone();
+        let mut names = Arc::clone(&self.names);
         if live.iter().filter(|live| **live).count() < live.len() {
             let mut used = vec![false; names.len()];
             nodes = self.live_nodes(&weights, &live, &mut used);
@@ -87,7 +87,8 @@ impl TreeShape {
         } else {
             nodes = self.nodes.iter().enumerate().map(|(at, node)| weights.node(at, *node)).collect();
         }
-        Tree { names, nodes, magnitude, has_positive_totals: !has_negative && magnitude <= MAX_MAGNITUDE }
+        let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
+        Tree { names, nodes, magnitude, has_positive_totals }
     }
     /// Returns only the live nodes, and marks their names.
     fn live_nodes(&self, weights: &NodeWeights, live: &[bool], used_names: &mut [bool]) -> Vec<TreeNode> {
@@ -161,7 +162,7 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
         }
         at += 1;
     }
-    finish_tree(names, nodes, has_wrapped)
+    finish_tree(names.into(), nodes, has_wrapped)
 }
 
 /// Remaining callees of a node.
@@ -215,7 +216,7 @@ pub(crate) fn join_texts(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>
 /// Completes a tree from nodes in their final order, of which only names, callers and self values are set.
 /// Nodes without a value and without a callee that has one are removed, and so are unused names. `has_wrapped` is set
 /// if a self value wrapped.
-pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
+pub(super) fn finish_tree(names: Arc<[Arc<str>]>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     let mut magnitude = if has_wrapped { u64::MAX } else { 0 };
     let mut has_negative = false;
@@ -247,7 +248,8 @@ pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wr
         used[node.name as usize] = true;
     }
     let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
-    Tree { names: names_in_use(names, &used, &mut nodes), nodes, magnitude, has_positive_totals }
+    let names = names_in_use(names, &used, &mut nodes);
+    Tree { names, nodes, magnitude, has_positive_totals }
 }
 
 fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
@@ -264,16 +266,16 @@ fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
     });
 }
 
-fn names_in_use(names: Vec<Arc<str>>, used: &[bool], nodes: &mut [TreeNode]) -> Vec<Arc<str>> {
+fn names_in_use(names: Arc<[Arc<str>]>, used: &[bool], nodes: &mut [TreeNode]) -> Arc<[Arc<str>]> {
     if !used.contains(&false) {
         return names;
     }
     let mut ranks = vec![0u32; names.len()];
     let mut kept = Vec::new();
-    for ((name, rank), _) in names.into_iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
+    for ((name, rank), _) in names.iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
         *rank = kept.len() as u32;
-        kept.push(name);
+        kept.push(Arc::clone(name));
     }
     nodes.iter_mut().for_each(|node| node.name = ranks[node.name as usize]);
-    kept
+    kept.into()
 }
