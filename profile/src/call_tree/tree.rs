@@ -64,6 +64,8 @@ pub struct Tree {
     magnitude: u64,
     /// Set only if no self value is negative and each total is the exact sum of its parts.
     has_positive_totals: bool,
+    /// Set if a node is the remainder of a truncation.
+    has_remainders: bool,
 }
 
 /// Compares names and nodes, from which all else follows unless a value wrapped.
@@ -82,6 +84,7 @@ impl Default for Tree {
             nodes: vec![root()],
             magnitude: 0,
             has_positive_totals: true,
+            has_remainders: false,
         }
     }
 }
@@ -186,6 +189,7 @@ impl Tree {
             nodes,
             magnitude,
             has_positive_totals: false,
+            has_remainders: self.has_remainders,
         }
     }
 

@@ -88,7 +88,7 @@ impl TreeShape {
             nodes = self.nodes.iter().enumerate().map(|(at, node)| weights.node(at, *node)).collect();
         }
         let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
-        Tree { names, nodes, magnitude, has_positive_totals }
+        Tree { names, nodes, magnitude, has_positive_totals, has_remainders: false }
     }
     /// Returns only the live nodes, and marks their names.
     fn live_nodes(&self, weights: &NodeWeights, live: &[bool], used_names: &mut [bool]) -> Vec<TreeNode> {
@@ -220,8 +220,10 @@ pub(super) fn finish_tree(names: Arc<[Arc<str>]>, mut nodes: Vec<TreeNode>, has_
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     let mut magnitude = if has_wrapped { u64::MAX } else { 0 };
     let mut has_negative = false;
+    let mut has_remainders = false;
     for node in &mut nodes {
         has_negative |= node.self_value < 0;
+        has_remainders |= node.other;
         magnitude = magnitude.saturating_add(node.self_value.unsigned_abs());
         live.push(node.self_value != 0);
         (node.total, node.child_count) = (node.self_value, 0);
@@ -249,7 +251,7 @@ pub(super) fn finish_tree(names: Arc<[Arc<str>]>, mut nodes: Vec<TreeNode>, has_
     }
     let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
     let names = names_in_use(names, &used, &mut nodes);
-    Tree { names, nodes, magnitude, has_positive_totals }
+    Tree { names, nodes, magnitude, has_positive_totals, has_remainders }
 }
 
 fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {

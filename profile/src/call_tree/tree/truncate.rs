@@ -2,6 +2,7 @@
 //!
 //! Truncation is the last step of a query. A truncated tree still merges, but the removed nodes are lost.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -38,12 +39,10 @@ impl Tree {
             return None;
         }
         let weights = self.weights();
-        let mut of_named = Vec::with_capacity(weights.len());
-        for (node, &weight) in self.nodes.iter().zip(&weights).skip(1) {
-            if !node.other {
-                of_named.push(weight);
-            }
-        }
+        let of_named: Cow<'_, [u64]> = match self.has_remainders {
+            true => self.named(&weights).map(|(_, weight)| weight).collect(),
+            false => Cow::Borrowed(&weights[1..]),
+        };
         if of_named.len() <= max_nodes {
             return None;
         }
@@ -52,13 +51,11 @@ impl Tree {
         let mut ties = max_nodes - of_named.iter().filter(|&&weight| weight > least).count();
         let mut is_kept = vec![true; weights.len()];
         for (at, &weight) in weights.iter().enumerate().skip(1) {
-            let node = &self.nodes[at];
-            let is_kept_tie = weight == least && ties > 0 && !node.other;
-            let is_heavy = weight > least && !node.other;
+            let is_kept_tie = weight == least && ties > 0 && !self.is_remainder(at);
             ties -= usize::from(is_kept_tie);
-            is_kept[at] = (is_heavy | is_kept_tie) & is_kept[node.parent as usize];
+            is_kept[at] = weight > least || is_kept_tie;
         }
-        Some(NodeSelection { is_kept })
+        Some(self.named_selection(is_kept))
     }
 
     /// Truncates like [`truncate`](Self::truncate), but also keeps nodes as heavy as the last one kept, so
@@ -144,11 +141,24 @@ impl Tree {
 
     /// Returns the nodes of at least this weight.
     fn heavier(&self, weights: &[u64], least: u64) -> NodeSelection {
-        let mut is_kept = vec![true; weights.len()];
-        for (at, node) in self.nodes.iter().enumerate().skip(1) {
-            is_kept[at] = weights[at] >= least && !node.other && is_kept[node.parent as usize];
+        let mut is_kept: Vec<bool> = weights.iter().map(|&weight| weight >= least).collect();
+        is_kept[0] = true;
+        self.named_selection(is_kept)
+    }
+
+    /// Returns a selection by weight without remainders and what they call. Callers weigh at least as much as their
+    /// callees and come first, so all other callers of selected nodes are selected too.
+    fn named_selection(&self, mut is_kept: Vec<bool>) -> NodeSelection {
+        if self.has_remainders {
+            for (at, node) in self.nodes.iter().enumerate().skip(1) {
+                is_kept[at] &= !node.other && is_kept[node.parent as usize];
+            }
         }
         NodeSelection { is_kept }
+    }
+
+    fn is_remainder(&self, node: usize) -> bool {
+        self.has_remainders && self.nodes[node].other
     }
 }
 
@@ -173,8 +183,12 @@ fn nth_heaviest(weights: &[u64], count: usize) -> u64 {
     let mut missing = count;
     for (class, &members) in counts.iter().enumerate().rev() {
         if members >= missing {
-            let mut alike = weights.to_vec();
-            alike.retain(|&weight| usize::from(approximate_weight(weight)) == class);
+            let mut alike = Vec::with_capacity(members);
+            for &weight in weights {
+                if usize::from(approximate_weight(weight)) == class {
+                    alike.push(weight);
+                }
+            }
             return *alike.select_nth_unstable_by_key(missing - 1, |&weight| Reverse(weight)).1;
         }
         missing -= members;
@@ -221,7 +235,7 @@ impl NodeSelection {
     /// selects all nodes.
     pub(super) fn shown_nodes(selection: Option<NodeSelection>, tree: &Tree) -> Vec<bool> {
         let Some(NodeSelection { is_kept: mut shown }) = selection else {
-            return tree.nodes.iter().map(|node| !node.other).collect();
+            return (0..tree.nodes.len()).map(|node| !tree.is_remainder(node)).collect();
         };
         // Without negative values, a node and all that it calls never cancel out.
         if tree.has_positive_totals {
