@@ -10,6 +10,8 @@ use super::decode::MAX_SHARED_BYTES;
 
 /// Rank of a text that no entry has.
 const NOT_USED: u32 = u32::MAX;
+/// Number of bytes of texts that are compared at once.
+const WORD_BYTES: usize = 8;
 
 /// Returns a response with the columns of a graph and the origins of its names. All other fields are empty.
 pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
@@ -95,8 +97,12 @@ fn shared_bytes(left: &str, right: &str) -> usize {
     let length = left.len().min(right.len()).min(MAX_SHARED_BYTES);
     let left = &left.as_bytes()[..length];
     let right_bytes = &right.as_bytes()[..length];
-    let words = left.chunks_exact(size_of::<u64>()).zip(right_bytes.chunks_exact(size_of::<u64>()));
-    let mut shared = words.take_while(|(left, right)| left == right).count() * size_of::<u64>();
+    let mut shared = 0;
+    while let Some(word) = left[shared..].first_chunk::<WORD_BYTES>()
+        && right_bytes[shared..].first_chunk() == Some(word)
+    {
+        shared += WORD_BYTES;
+    }
     while shared < length && left[shared] == right_bytes[shared] {
         shared += 1;
     }
