@@ -39,7 +39,7 @@ mod querier;
 mod validate;
 
 pub use adhoc::{AdhocProfile, AdhocProfileService, AdhocProfileStore};
-pub use api::explore::{DecodedGraph, GraphFormatError, SampleStream, encode_graph};
+pub use api::explore::{DecodedGraph, GraphFormatError, PackedGraph, SampleStream, encode_graph};
 pub use api::render::{RenderedResponse, parse_parameters};
 pub use async_query::background::{AsyncQueryProgress, AsyncQueryReport, AsyncQueryResult, AsyncQueryStats};
 pub use async_query::peer_queriers::{PeerQueriers, QuerierClusterDeps};

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use crate::QueryContext;
 use crate::adhoc::{AdhocProfileService, AdhocProfileStore};
-use crate::api::explore::SampleStream;
+use crate::api::explore::{PackedGraph, SampleStream};
 use crate::api::render::RenderedResponse;
 use crate::api::{estimate, explore, heatmap, lists, merge, points, render};
 use crate::async_query::background::{AsyncQueryReport, AsyncQueryStats};
@@ -285,6 +285,15 @@ impl Querier {
     /// Returns the call tree as columns.
     pub async fn graph(&self, reader: &QueryContext, request: GraphRequest) -> Result<GraphResponse, Status> {
         explore::graph(&self.executor, reader, request).await
+    }
+
+    /// Returns the [`graph`](Self::graph) in a form that is encoded faster.
+    pub async fn packed_graph(
+        &self,
+        reader: &QueryContext,
+        request: GraphRequest,
+    ) -> Result<PackedGraph, Status> {
+        self.graph(reader, request).await.map(PackedGraph::from)
     }
 
     /// Returns the tree below a node.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use athanor_chassis::{ErrorCode, Status, TenantLimits};
-use athanor_profile::call_tree::tree::Tree;
+use athanor_profile::call_tree::tree::{NodeSelection, Tree};
 use athanor_profile::encoding::hash::ContentHash;
 use athanor_profile::encoding::hex::parse_hex_id;
 use athanor_profile::formats::app_name_suffix::AppNameSuffix;
@@ -177,6 +177,14 @@ impl NodeLimit {
         match self.max_other_ppm {
             Some(max_ppm) => tree.truncate_to_weight(max_ppm, self.asked),
             None => tree.truncate(self.asked),
+        }
+    }
+
+    /// Returns the nodes that [`truncate_exactly`](Self::truncate_exactly) keeps. `None` keeps all.
+    pub(crate) fn select_exactly(self, tree: &Tree) -> Option<NodeSelection> {
+        match self.max_other_ppm {
+            Some(max_ppm) => Some(tree.select_weight(max_ppm, self.asked)),
+            None => tree.select_heaviest(self.asked),
         }
     }
 }

@@ -105,16 +105,16 @@ impl DiffTree {
     /// truncated on one side only.
     pub fn truncate(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
-        let mut of_named: Vec<u64> = self.function_weights(&weights).collect();
-        let least = min_shown_weight(&mut of_named, max_nodes, most);
+        let of_named: Vec<u64> = self.function_weights(&weights).collect();
+        let least = min_shown_weight(&of_named, max_nodes, most);
         self.retain_heavier(&weights, least);
     }
 
     /// Truncates like [`truncate`](Self::truncate), but the root counts as a bar too.
     pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
         let weights = self.weights();
-        let mut of_bars: Vec<u64> = self.function_weights(&weights).chain([weights[0]]).collect();
-        let least = min_shown_weight(&mut of_bars, bars, most);
+        let of_bars: Vec<u64> = self.function_weights(&weights).chain([weights[0]]).collect();
+        let least = min_shown_weight(&of_bars, bars, most);
         self.retain_heavier(&weights, least);
     }
 

@@ -1,6 +1,6 @@
 //! Where frames of a tree come from: file, line, binary and package of each name.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;
 
 use crate::analysis::origin_table::{OriginEntry, OriginTable};
@@ -12,7 +12,7 @@ use crate::data_model::symbols::NO_ENTRY;
 /// counts for each frame of the name in it, so recursion weighs more.
 pub struct FrameOrigins {
     /// Texts of all names and origins, sorted.
-    texts: Vec<Arc<str>>,
+    texts: Arc<[Arc<str>]>,
     origins: Vec<OriginIds>,
     /// Index in `origins` by text. [`NO_ENTRY`] for texts that are no name.
     by_name: Vec<u32>,
@@ -81,11 +81,14 @@ impl FrameOrigins {
     pub fn ids_of_sorted(&self, names: &[Arc<str>]) -> Vec<OriginIds> {
         let mut text = 0;
         let find = |name: &Arc<str>| {
-            while self.texts.get(text).is_some_and(|known| known < name) {
-                text += 1;
+            while let Some(known) = self.texts.get(text) {
+                match known.cmp(name) {
+                    Ordering::Less => text += 1,
+                    Ordering::Equal => return self.ids_of_text(text),
+                    Ordering::Greater => break,
+                }
             }
-            let is_known = self.texts.get(text).is_some_and(|known| known == name);
-            if is_known { self.ids_of_text(text) } else { OriginIds::default() }
+            OriginIds::default()
         };
         names.iter().map(find).collect()
     }

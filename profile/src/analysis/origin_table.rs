@@ -4,10 +4,11 @@
 //! profiles are divided among sources. An entry whose values cancel out stays, because its name may be in the tree. Only
 //! which of such entries there are depends on the division.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use crate::analysis::package_name::package_name;
-use crate::call_tree::tree::{FrameGrouping, FrameNames, join_texts};
+use crate::call_tree::tree::{FrameGrouping, FrameNames, MAX_MAGNITUDE, join_texts};
 use crate::data_model::model::Dictionary;
 use crate::data_model::symbols::{NO_ENTRY, StringTable, SymbolTable};
 use crate::encoding::hash::SeededMap;
@@ -24,7 +25,7 @@ const MAX_WEIGHT: i128 = 1 << 94;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginTable {
     /// The empty text is first.
-    pub(super) texts: Vec<Arc<str>>,
+    pub(super) texts: Arc<[Arc<str>]>,
     pub(super) entries: Vec<OriginEntry>,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct OriginPlace {
 /// Places of all frames of a dictionary without weights. The table of some stacks then takes only a few additions.
 #[derive(Clone, Debug)]
 pub struct OriginShape {
-    texts: Vec<Arc<str>>,
+    texts: Arc<[Arc<str>]>,
     /// Places of all frames, sorted.
     places: Vec<OriginPlace>,
     /// End of each location's range in `frames`.
@@ -61,7 +62,7 @@ pub struct OriginShape {
 
 impl Default for OriginTable {
     fn default() -> Self {
-        OriginTable { texts: vec!["".into()], entries: Vec::new() }
+        OriginTable { texts: Arc::new(["".into()]), entries: Vec::new() }
     }
 }
 
@@ -88,7 +89,7 @@ impl OriginTable {
             entries.push(entry);
         }
         entries.extend(right);
-        *self = OriginTable { texts, entries };
+        *self = OriginTable { texts: texts.into(), entries };
     }
 
     /// Returns the number of entries.
@@ -117,11 +118,11 @@ impl OriginTable {
             return self;
         }
         let mut used = Vec::with_capacity(self.texts.len());
-        for (text, rank) in self.texts.into_iter().zip(&mut ranks).filter(|(_, rank)| **rank != NO_ENTRY) {
+        for (text, rank) in self.texts.iter().zip(&mut ranks).filter(|(_, rank)| **rank != NO_ENTRY) {
             *rank = used.len() as u32;
-            used.push(text);
+            used.push(Arc::clone(text));
         }
-        self.texts = used;
+        self.texts = used.into();
         for entry in &mut self.entries {
             *entry = entry.with_texts(&ranks);
         }
@@ -169,7 +170,7 @@ impl OriginShape {
         }
         let entries = self.places.iter().zip(weights);
         let entries = entries.filter_map(|(&place, weight)| Some(OriginEntry { place, weight: weight? }));
-        OriginTable { texts: self.texts.clone(), entries: entries.collect() }.remove_unused_texts()
+        OriginTable { texts: Arc::clone(&self.texts), entries: entries.collect() }.remove_unused_texts()
     }
 }
 
@@ -322,13 +323,25 @@ pub struct LocationWeights(Vec<Option<i128>>);
 impl LocationWeights {
     /// Returns the weights of stacks with these totals by stack id.
     pub fn from_totals(dictionary: &Dictionary, totals: &[i64]) -> Self {
+        let magnitude = totals.iter().fold(0, |sum: u64, total| sum.saturating_add(total.unsigned_abs()));
+        match magnitude <= MAX_MAGNITUDE {
+            true => LocationWeights::sum_stacks::<i64>(dictionary, totals),
+            false => LocationWeights::sum_stacks::<i128>(dictionary, totals),
+        }
+    }
+
+    /// Returns the weights of stacks. Each sum over some of the totals fits in `S`.
+    fn sum_stacks<S: Copy + Default + AddAssign + From<i64> + Into<i128>>(
+        dictionary: &Dictionary,
+        totals: &[i64],
+    ) -> Self {
         let nodes = dictionary.stacks.nodes();
-        let mut sums = vec![0i128; nodes.len()];
+        let mut sums = vec![S::default(); nodes.len()];
         let mut has_value = vec![false; nodes.len()];
         for (stack, &total) in (0..).zip(totals).filter(|(_, total)| **total != 0) {
             let leaf = dictionary.stacks.leaf(stack);
             if leaf != NO_ENTRY {
-                sums[leaf as usize] += i128::from(total);
+                sums[leaf as usize] += total.into();
                 has_value[leaf as usize] = true;
             }
         }
@@ -337,9 +350,10 @@ impl LocationWeights {
             if !has_value[index] {
                 continue;
             }
-            *weights[node.location as usize].get_or_insert(0) += sums[index];
+            let sum = sums[index];
+            *weights[node.location as usize].get_or_insert(0) += sum.into();
             if node.parent != NO_ENTRY {
-                sums[node.parent as usize] += sums[index];
+                sums[node.parent as usize] += sum;
                 has_value[node.parent as usize] = true;
             }
         }

@@ -28,7 +28,7 @@ pub use frame_names::{FrameGrouping, line_name_bytes};
 pub use graph_columns::{GraphColumns, SparseColumn};
 pub use shape::TreeShape;
 pub(crate) use shape::join_texts;
-pub use truncate::min_shown_weight;
+pub use truncate::{NodeSelection, min_shown_weight};
 
 /// Name of the remainder of a truncation, where only names are shown. See [`TreeNode::other`].
 pub const OTHER_NAME: &str = "other";
@@ -58,12 +58,17 @@ pub struct TreeNode {
 /// Stacks merged by function name, below a nameless root.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    names: Vec<Arc<str>>,
+    /// Shared with the trees that this one is made from.
+    names: Arc<[Arc<str>]>,
     nodes: Vec<TreeNode>,
     magnitude: u64,
+    /// Set only if no self value is negative and each total is the exact sum of its parts.
+    has_positive_totals: bool,
+    /// Set if a node is the remainder of a truncation.
+    has_remainders: bool,
 }
 
-/// Compares names and nodes, from which the magnitude follows unless a value wrapped.
+/// Compares names and nodes, from which all else follows unless a value wrapped.
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
         self.names == other.names && self.nodes == other.nodes
@@ -74,7 +79,13 @@ impl Eq for Tree {}
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { names: vec!["".into()], nodes: vec![root()], magnitude: 0 }
+        Tree {
+            names: Arc::new(["".into()]),
+            nodes: vec![root()],
+            magnitude: 0,
+            has_positive_totals: true,
+            has_remainders: false,
+        }
     }
 }
 
@@ -173,7 +184,13 @@ impl Tree {
         let nodes: Vec<TreeNode> = self.nodes.iter().map(of_node).collect();
         let magnitude =
             nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.self_value.unsigned_abs()));
-        Tree { names: self.names.clone(), nodes, magnitude }
+        Tree {
+            names: Arc::clone(&self.names),
+            nodes,
+            magnitude,
+            has_positive_totals: false,
+            has_remainders: self.has_remainders,
+        }
     }
 
     /// Returns the approximate memory in bytes.

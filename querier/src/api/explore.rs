@@ -27,7 +27,7 @@ mod wire;
 pub(crate) use changes::changes;
 pub(crate) use functions::functions;
 pub(crate) use graph::graph;
-pub use graph::{DecodedGraph, GraphFormatError, encode_graph};
+pub use graph::{DecodedGraph, GraphFormatError, PackedGraph, encode_graph};
 pub(crate) use lines::lines;
 pub(crate) use profiles::profiles;
 pub use samples::SampleStream;

@@ -31,11 +31,11 @@ impl MergedProfile {
                 of_nodes[node.parent as usize] = of_nodes[node.parent as usize].saturating_add(weight);
             }
         }
-        let mut of_used: Vec<u64> = weights.iter().copied().filter(|&weight| weight > 0).collect();
+        let of_used: Vec<u64> = weights.iter().copied().filter(|&weight| weight > 0).collect();
         if of_used.len() <= max_nodes {
             return Ok(());
         }
-        let least = min_shown_weight(&mut of_used, max_nodes, most);
+        let least = min_shown_weight(&of_used, max_nodes, most);
         let mut cut = MergedProfile { profiles: self.profiles, ..MergedProfile::default() };
         let other = other_location(&mut cut.dictionary);
         let mut copier = StackCopier::new(dictionary);

@@ -129,6 +129,7 @@ impl MatchedProfiles {
 /// has some.
 fn dedup_by_id(profiles: &[ProfileRow], places: &mut Vec<u32>) {
     let mut seen: PrehashedSet<ContentHash> = PrehashedSet::default();
+    seen.reserve(places.len());
     places.retain(|&place| {
         let profile = &profiles[place as usize];
         profile.samples == 0 || seen.insert(profile.id)

@@ -203,7 +203,7 @@ fn calls(router: Router, hall: &Arc<HttpState>) -> Router {
         "/querier.v1.QuerierService/GetProfileStats" => get_profile_stats,
         "/querier.v1.QuerierService/AnalyzeQuery" => analyze_query,
         "/athanor.v1.ExploreService/Sandwich" => sandwich,
-        "/athanor.v1.ExploreService/Graph" => graph,
+        "/athanor.v1.ExploreService/Graph" => packed_graph,
         "/athanor.v1.ExploreService/Subtree" => subtree,
     );
     let router = samples::route(tables::routes(router, hall), hall);

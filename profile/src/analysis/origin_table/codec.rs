@@ -39,7 +39,7 @@ impl OriginTable {
             return Err(reader.error_here("origins without the empty text"));
         }
         let count = reader.read_count()?;
-        let mut table = OriginTable { texts, entries: Vec::new() };
+        let mut table = OriginTable { texts: texts.into(), entries: Vec::new() };
         let entry_bytes = count.saturating_mul(size_of::<OriginEntry>());
         if entry_bytes.saturating_add(table.bytes()) > max_bytes {
             return Err(reader.error_here("origins larger than the declared memory"));

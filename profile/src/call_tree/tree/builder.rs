@@ -60,15 +60,14 @@ impl TreeDraft {
         }
         live[0] = true;
         let (names, nodes, _) = self.in_order(&live);
-        finish_tree(names, nodes, self.has_wrapped)
+        finish_tree(names.into(), nodes, self.has_wrapped)
     }
     /// Returns the shape of trees with these nodes. `of_stacks` has the node of each stack.
     fn shape(self, of_stacks: &[u32]) -> TreeShape {
-        let (names, mut nodes, drafts) = self.in_order(&vec![true; self.nodes.len()]);
-        nodes.iter_mut().for_each(|node| node.self_value = 0);
+        let (names, nodes, drafts) = self.in_order(&vec![true; self.nodes.len()]);
         let mut places = vec![0u32; drafts.len()];
         (0..).zip(&drafts).for_each(|(place, &draft)| places[draft as usize] = place);
-        TreeShape::new(names, nodes, of_stacks.iter().map(|&draft| places[draft as usize]).collect())
+        TreeShape::new(names, &nodes, of_stacks.iter().map(|&draft| places[draft as usize]).collect())
     }
     /// Returns the live names and nodes in their final order, and the draft of each node.
     fn in_order(&self, live: &[bool]) -> (Vec<Arc<str>>, Vec<TreeNode>, Vec<u32>) {

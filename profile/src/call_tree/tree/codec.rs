@@ -32,7 +32,7 @@ impl Tree {
     pub fn unpack(unpacker: &mut CodecReader<'_>, most: usize) -> Result<Tree, CodecError> {
         let names = read_sorted_texts(unpacker, most)?;
         let count = unpacker.read_count()?;
-        let mut tree = Tree { names, nodes: Vec::new(), magnitude: 0 };
+        let mut tree = Tree { names: names.into(), nodes: Vec::new(), ..Tree::default() };
         if count.saturating_mul(size_of::<TreeNode>()).saturating_add(tree.bytes()) > most {
             return Err(unpacker.error_here("a tree larger than the declared memory"));
         }

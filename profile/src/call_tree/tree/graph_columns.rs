@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::Tree;
+use super::{NodeSelection, Tree, TreeNode};
+use crate::data_model::symbols::NO_ENTRY;
 
 /// Column of values that most nodes do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,8 @@ impl SparseColumn {
 
     /// Returns the greatest common divisor of all values, 0 if there are none.
     fn divisor(&self) -> u64 {
-        self.values.iter().fold(0, |divisor, value| common_divisor(divisor, value.unsigned_abs()))
+        // The smaller number second: most values are multiples of the divisor so far, which one division shows.
+        self.values.iter().fold(0, |divisor, value| common_divisor(value.unsigned_abs(), divisor))
     }
 
     fn divide(&mut self, divisor: i64) {
@@ -54,37 +56,78 @@ pub struct GraphColumns {
     pub names: Vec<Arc<str>>,
 }
 
+/// Shown node whose row is not written yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct PendingNode {
+    total: i64,
+    /// Index of the node. Siblings are in the order of names.
+    index: Reverse<u32>,
+}
+
 impl GraphColumns {
     /// Returns the columns of a tree. Remainders of a truncation become the truncated weight of their caller.
     pub fn from_tree(tree: &Tree) -> GraphColumns {
-        let count = tree.nodes.len();
-        let mut columns = GraphColumns { names: tree.names.clone(), ..GraphColumns::default() };
+        GraphColumns::from_selection(tree, None)
+    }
+
+    /// Returns the columns of a tree that is truncated to a selection of its nodes. `None` selects all. The truncated tree
+    /// itself is not made.
+    pub fn from_selection(tree: &Tree, selection: Option<NodeSelection>) -> GraphColumns {
+        let shown = NodeSelection::shown_nodes(selection, tree);
+        let count = shown.iter().filter(|shown| **shown).count();
+        let mut columns = GraphColumns::default();
         columns.callees.reserve_exact(count);
         columns.node_names.reserve_exact(count);
-        let mut pending = vec![0u32];
-        while let Some(at) = pending.pop() {
-            let node = &tree.nodes[at as usize];
-            let index = columns.callees.len() as u32;
+        let mut pending = vec![PendingNode { total: 0, index: Reverse(0) }];
+        while let Some(PendingNode { index: Reverse(mut index), .. }) = pending.pop() {
+            let mut node = &tree.nodes[index as usize];
+            // Most nodes of deep stacks have one callee, which follows at once.
+            while node.child_count == 1 && shown[node.first_child as usize] {
+                columns.push(node, 1, 0);
+                index = node.first_child;
+                node = &tree.nodes[index as usize];
+            }
             let first_sibling = pending.len();
             let mut truncated = 0i64;
-            for callee in tree.children(at) {
-                match &tree.nodes[callee as usize] {
-                    remainder if remainder.other => truncated = truncated.wrapping_add(remainder.total),
-                    _ => pending.push(callee),
+            for callee in tree.children(index) {
+                let total = tree.nodes[callee as usize].total;
+                match shown[callee as usize] {
+                    true => pending.push(PendingNode { total, index: Reverse(callee) }),
+                    false => truncated = truncated.wrapping_add(total),
                 }
             }
-            // Reversed, because the last one is popped first.
-            pending[first_sibling..].sort_unstable_by_key(|&callee| {
-                let callee = &tree.nodes[callee as usize];
-                (callee.total, Reverse(callee.name))
-            });
-            columns.callees.push((pending.len() - first_sibling) as u32);
-            columns.node_names.push(node.name);
-            columns.self_values.push(index, node.self_value);
-            columns.truncated.push(index, truncated);
+            let callees = pending.len() - first_sibling;
+            if callees > 1 {
+                // Reversed, because the last one is popped first.
+                pending[first_sibling..].sort_unstable();
+            }
+            columns.push(node, callees as u32, truncated);
         }
+        columns.take_names(&tree.names);
         columns.divide();
         columns
+    }
+
+    /// Adds a node after all nodes before it.
+    fn push(&mut self, node: &TreeNode, callees: u32, truncated: i64) {
+        let row = self.callees.len() as u32;
+        self.callees.push(callees);
+        self.node_names.push(node.name);
+        self.self_values.push(row, node.self_value);
+        self.truncated.push(row, truncated);
+    }
+
+    /// Sets the names that nodes have, and numbers them from 0 on.
+    fn take_names(&mut self, names: &[Arc<str>]) {
+        let mut ranks = vec![NO_ENTRY; names.len()];
+        self.node_names.iter().for_each(|name| ranks[*name as usize] = 0);
+        for (name, rank) in names.iter().zip(&mut ranks).filter(|(_, rank)| **rank != NO_ENTRY) {
+            *rank = self.names.len() as u32;
+            self.names.push(Arc::clone(name));
+        }
+        if self.names.len() < names.len() {
+            self.node_names.iter_mut().for_each(|name| *name = ranks[*name as usize]);
+        }
     }
 
     /// Divides all values by their greatest common divisor.
@@ -205,6 +248,22 @@ mod tests {
             whole.truncate(nodes);
             let columns = GraphColumns::from_tree(&whole);
             prop_assert_eq!(weights_of_columns(&columns), weights_of_tree(&whole));
+        }
+
+        #[test]
+        fn columns_of_selection_are_those_of_the_truncated_tree(
+            whole in any_tree(), before in 0usize..20, nodes in 0usize..20, ppm in 0u32..1_000_001,
+        ) {
+            let mut whole = whole;
+            whole.truncate(before);
+            let mut truncated = whole.clone();
+            truncated.truncate(nodes);
+            let columns = GraphColumns::from_selection(&whole, whole.select_heaviest(nodes));
+            prop_assert_eq!(columns, GraphColumns::from_tree(&truncated));
+            let mut truncated = whole.clone();
+            truncated.truncate_to_weight(ppm, nodes);
+            let columns = GraphColumns::from_selection(&whole, Some(whole.select_weight(ppm, nodes)));
+            prop_assert_eq!(columns, GraphColumns::from_tree(&truncated));
         }
     }
 }

@@ -3,22 +3,47 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Tree, TreeNode, root};
+use super::{MAX_MAGNITUDE, Tree, TreeNode, root};
 use crate::data_model::symbols::NO_ENTRY;
 
 /// Tree of all stacks of a source without values. A tree of some stacks then takes only a few additions.
 #[derive(Clone, Debug)]
 pub struct TreeShape {
-    names: Vec<Arc<str>>,
-    /// Nodes of the tree, without values.
-    nodes: Vec<TreeNode>,
+    names: Arc<[Arc<str>]>,
+    nodes: Vec<ShapeNode>,
     /// Node of each stack.
     places: Vec<u32>,
 }
 
+/// Node of a shape, with the fields of [`TreeNode`] that do not depend on values.
+#[derive(Clone, Copy, Debug)]
+struct ShapeNode {
+    name: u32,
+    parent: u32,
+    first_child: u32,
+    child_count: u32,
+}
+
 impl TreeShape {
-    pub(super) fn new(names: Vec<Arc<str>>, nodes: Vec<TreeNode>, places: Vec<u32>) -> Self {
-        TreeShape { names, nodes, places }
+    /// Creates the shape of these functions in their final order.
+    pub(super) fn new(names: Vec<Arc<str>>, nodes: &[TreeNode], places: Vec<u32>) -> Self {
+        let shape_node = |node: &TreeNode| ShapeNode {
+            name: node.name,
+            parent: node.parent,
+            first_child: 0,
+            child_count: 0,
+        };
+        let mut nodes: Vec<ShapeNode> = nodes.iter().map(shape_node).collect();
+        for at in 1..nodes.len() {
+            let parent = nodes[at].parent as usize;
+            nodes[parent].child_count += 1;
+        }
+        let mut first_child = 1;
+        for node in &mut nodes {
+            node.first_child = first_child;
+            first_child += node.child_count;
+        }
+        TreeShape { names: names.into(), nodes, places }
     }
     /// Returns the number of stacks in the shape.
     pub fn stacks(&self) -> usize {
@@ -31,15 +56,75 @@ impl TreeShape {
     }
     /// Returns the tree of totals by stack. There are at most [`TreeShape::stacks`] totals.
     pub fn tree_from_totals(&self, totals: &[i64]) -> Tree {
-        let mut nodes = self.nodes.clone();
+        let mut self_values = vec![0i64; self.nodes.len()];
         let mut has_wrapped = false;
         for (&place, &total) in self.places.iter().zip(totals) {
-            let self_value = &mut nodes[place as usize].self_value;
+            let self_value = &mut self_values[place as usize];
             let (sum, wraps) = self_value.overflowing_add(total);
             *self_value = sum;
             has_wrapped |= wraps;
         }
-        finish_tree(self.names.clone(), nodes, has_wrapped)
+        let magnitude = match has_wrapped {
+            true => u64::MAX,
+            false => self_values.iter().fold(0, |sum: u64, value| sum.saturating_add(value.unsigned_abs())),
+        };
+        let has_negative = self_values.iter().any(|value| *value < 0);
+        let mut live: Vec<bool> = self_values.iter().map(|value| *value != 0).collect();
+        let mut totals = self_values.clone();
+        for at in (1..self.nodes.len()).rev() {
+            let parent = self.nodes[at].parent as usize;
+            totals[parent] = totals[parent].wrapping_add(totals[at]);
+            live[parent] |= live[at];
+        }
+        live[0] = true;
+        let weights = NodeWeights { self_values, totals };
+        let mut nodes: Vec<TreeNode>;
+        let mut names = Arc::clone(&self.names);
+        if live.iter().filter(|live| **live).count() < live.len() {
+            let mut used = vec![false; names.len()];
+            nodes = self.live_nodes(&weights, &live, &mut used);
+            names = names_in_use(names, &used, &mut nodes);
+        } else {
+            nodes = self.nodes.iter().enumerate().map(|(at, node)| weights.node(at, *node)).collect();
+        }
+        let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
+        Tree { names, nodes, magnitude, has_positive_totals, has_remainders: false }
+    }
+    /// Returns only the live nodes, and marks their names.
+    fn live_nodes(&self, weights: &NodeWeights, live: &[bool], used_names: &mut [bool]) -> Vec<TreeNode> {
+        // Number of live nodes before each node: its new index, if it is live.
+        let mut ranks = Vec::with_capacity(live.len() + 1);
+        ranks.push(0u32);
+        ranks.extend(live.iter().scan(0, |rank, live| {
+            *rank += u32::from(*live);
+            Some(*rank)
+        }));
+        let mut nodes = Vec::with_capacity(ranks[live.len()] as usize);
+        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| live[*at]) {
+            let ShapeNode { name, parent, first_child, child_count } = *node;
+            let after_children = ranks[(first_child + child_count) as usize];
+            let first_child = ranks[first_child as usize];
+            let parent = if parent == NO_ENTRY { NO_ENTRY } else { ranks[parent as usize] };
+            used_names[name as usize] = true;
+            let node = ShapeNode { name, parent, first_child, child_count: after_children - first_child };
+            nodes.push(weights.node(at, node));
+        }
+        nodes
+    }
+}
+
+/// Values of the nodes of a shape.
+struct NodeWeights {
+    self_values: Vec<i64>,
+    totals: Vec<i64>,
+}
+
+impl NodeWeights {
+    fn node(&self, at: usize, node: ShapeNode) -> TreeNode {
+        let ShapeNode { name, parent, first_child, child_count } = node;
+        let total = self.totals[at];
+        let self_value = self.self_values[at];
+        TreeNode { name, parent, first_child, child_count, total, self_value, other: false }
     }
 }
 
@@ -77,7 +162,7 @@ pub(super) fn merge_trees(left: &Tree, right: &Tree) -> Tree {
         }
         at += 1;
     }
-    finish_tree(names, nodes, has_wrapped)
+    finish_tree(names.into(), nodes, has_wrapped)
 }
 
 /// Remaining callees of a node.
@@ -131,10 +216,14 @@ pub(crate) fn join_texts(left: &[Arc<str>], right: &[Arc<str>]) -> (Vec<Arc<str>
 /// Completes a tree from nodes in their final order, of which only names, callers and self values are set.
 /// Nodes without a value and without a callee that has one are removed, and so are unused names. `has_wrapped` is set
 /// if a self value wrapped.
-pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
+pub(super) fn finish_tree(names: Arc<[Arc<str>]>, mut nodes: Vec<TreeNode>, has_wrapped: bool) -> Tree {
     let mut live: Vec<bool> = Vec::with_capacity(nodes.len());
     let mut magnitude = if has_wrapped { u64::MAX } else { 0 };
+    let mut has_negative = false;
+    let mut has_remainders = false;
     for node in &mut nodes {
+        has_negative |= node.self_value < 0;
+        has_remainders |= node.other;
         magnitude = magnitude.saturating_add(node.self_value.unsigned_abs());
         live.push(node.self_value != 0);
         (node.total, node.child_count) = (node.self_value, 0);
@@ -160,7 +249,9 @@ pub(super) fn finish_tree(names: Vec<Arc<str>>, mut nodes: Vec<TreeNode>, has_wr
         first_child += node.child_count;
         used[node.name as usize] = true;
     }
-    Tree { names: names_in_use(names, &used, &mut nodes), nodes, magnitude }
+    let has_positive_totals = !has_negative && magnitude <= MAX_MAGNITUDE;
+    let names = names_in_use(names, &used, &mut nodes);
+    Tree { names, nodes, magnitude, has_positive_totals, has_remainders }
 }
 
 fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
@@ -177,16 +268,16 @@ fn keep_live(nodes: &mut Vec<TreeNode>, live: &[bool]) {
     });
 }
 
-fn names_in_use(names: Vec<Arc<str>>, used: &[bool], nodes: &mut [TreeNode]) -> Vec<Arc<str>> {
+fn names_in_use(names: Arc<[Arc<str>]>, used: &[bool], nodes: &mut [TreeNode]) -> Arc<[Arc<str>]> {
     if !used.contains(&false) {
         return names;
     }
     let mut ranks = vec![0u32; names.len()];
     let mut kept = Vec::new();
-    for ((name, rank), _) in names.into_iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
+    for ((name, rank), _) in names.iter().zip(&mut ranks).zip(used).filter(|(_, used)| **used) {
         *rank = kept.len() as u32;
-        kept.push(name);
+        kept.push(Arc::clone(name));
     }
     nodes.iter_mut().for_each(|node| node.name = ranks[node.name as usize]);
-    kept
+    kept.into()
 }

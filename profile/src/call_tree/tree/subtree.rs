@@ -1,6 +1,7 @@
 //! Subtrees: a node and all of its callees as a separate tree. No other nodes are visited.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use super::shape::finish_tree;
 use super::{Tree, TreeNode, root};
@@ -68,7 +69,7 @@ impl Tree {
             origins.extend(callees);
             at += 1;
         }
-        finish_tree(self.names.clone(), nodes, self.has_wrapped())
+        finish_tree(Arc::clone(&self.names), nodes, self.has_wrapped())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Truncation is the last step of a query. A truncated tree still merges, but the removed nodes are lost.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -10,6 +11,15 @@ use super::{Tree, TreeNode, root};
 
 /// Scale for shares of a weight, in parts per million.
 const SHARE_SCALE: u128 = 1_000_000;
+/// Number of different approximate weights.
+const WEIGHT_CLASSES: usize = approximate_weight(u64::MAX) as usize + 1;
+
+/// Nodes of a tree that a truncation keeps.
+#[derive(Clone, Debug)]
+pub struct NodeSelection {
+    /// Flag of each node. All callers of a node with the flag have it too.
+    is_kept: Vec<bool>,
+}
 
 impl Tree {
     /// Truncates to the `max_nodes` heaviest nodes, the root not counted.
@@ -18,10 +28,34 @@ impl Tree {
     /// remainders are added to `max_nodes`, at most one per kept node. No total changes. Of equally heavy
     /// nodes the upper, then the left one stays, so the number also holds if totals are equal.
     pub fn truncate(&mut self, max_nodes: usize) {
-        let others = self.nodes.iter().filter(|node| node.other).count();
-        if self.nodes.len() - 1 - others > max_nodes {
-            self.keep(self.heaviest(max_nodes));
+        if let Some(selection) = self.select_heaviest(max_nodes) {
+            self.keep(selection);
         }
+    }
+
+    /// Returns the nodes that [`truncate`](Self::truncate) keeps. `None` keeps all.
+    pub fn select_heaviest(&self, max_nodes: usize) -> Option<NodeSelection> {
+        if self.nodes.len() - 1 <= max_nodes {
+            return None;
+        }
+        let weights = self.weights();
+        let of_named: Cow<'_, [u64]> = match self.has_remainders {
+            true => self.named(&weights).map(|(_, weight)| weight).collect(),
+            false => Cow::Borrowed(&weights[1..]),
+        };
+        if of_named.len() <= max_nodes {
+            return None;
+        }
+        let least = nth_heaviest(&of_named, max_nodes);
+        // Of the nodes as heavy as the last one, only the first ones stay.
+        let mut ties = max_nodes - of_named.iter().filter(|&&weight| weight > least).count();
+        let mut is_kept = vec![true; weights.len()];
+        for (at, &weight) in weights.iter().enumerate().skip(1) {
+            let is_kept_tie = weight == least && ties > 0 && !self.is_remainder(at);
+            ties -= usize::from(is_kept_tie);
+            is_kept[at] = weight > least || is_kept_tie;
+        }
+        Some(self.named_selection(is_kept))
     }
 
     /// Truncates like [`truncate`](Self::truncate), but also keeps nodes as heavy as the last one kept, so
@@ -30,17 +64,16 @@ impl Tree {
     pub fn truncate_with_ties(&mut self, max_nodes: usize, most: usize) {
         let weights = self.weights();
         let least = self.least_of_count(&weights, max_nodes, most);
-        self.retain_heavier(&weights, least);
+        self.keep(self.heavier(&weights, least));
     }
 
     /// Truncates like [`truncate_with_ties`](Self::truncate_with_ties), but counts the root, so that this
     /// many bars are drawn.
     pub fn truncate_to_bars(&mut self, bars: usize, most: usize) {
         let weights = self.weights();
-        let mut of_bars: Vec<u64> =
-            self.named(&weights).map(|(_, weight)| weight).chain([weights[0]]).collect();
-        let least = min_shown_weight(&mut of_bars, bars, most);
-        self.retain_heavier(&weights, least);
+        let of_bars: Vec<u64> = self.named(&weights).map(|(_, weight)| weight).chain([weights[0]]).collect();
+        let least = min_shown_weight(&of_bars, bars, most);
+        self.keep(self.heavier(&weights, least));
     }
 
     /// Truncates to as few of the heaviest nodes as possible, so that the removed weight is at most
@@ -49,11 +82,16 @@ impl Tree {
     ///
     /// The weight sums magnitudes, so that negative and positive values do not cancel out.
     pub fn truncate_to_weight(&mut self, max_other_ppm: u32, most: usize) {
+        self.keep(self.select_weight(max_other_ppm, most));
+    }
+
+    /// Returns the nodes that [`truncate_to_weight`](Self::truncate_to_weight) keeps.
+    pub fn select_weight(&self, max_other_ppm: u32, most: usize) -> NodeSelection {
         let weights = self.weights();
         let least = self.least_of_weight(&weights, max_other_ppm);
         let count = self.named(&weights).filter(|(_, weight)| *weight >= least).count();
         let least = if count > most { self.least_of_count(&weights, most, most) } else { least };
-        self.retain_heavier(&weights, least);
+        self.heavier(&weights, least)
     }
 
     /// Returns the sum of all remainders.
@@ -65,9 +103,12 @@ impl Tree {
     /// Returns the weight of each node, which sums magnitudes. Callers thus outweigh callees even if values
     /// are negative. Without negative values, the weight is the total.
     pub(super) fn weights(&self) -> Vec<u64> {
+        if self.has_positive_totals {
+            return self.nodes.iter().map(|node| node.total.unsigned_abs()).collect();
+        }
         let mut weights: Vec<u64> = self.nodes.iter().map(|node| node.self_value.unsigned_abs()).collect();
-        for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
-            let parent = node.parent as usize;
+        for at in (1..weights.len()).rev() {
+            let parent = self.nodes[at].parent as usize;
             weights[parent] = weights[parent].saturating_add(weights[at]);
         }
         weights
@@ -79,8 +120,8 @@ impl Tree {
     }
 
     fn least_of_count(&self, weights: &[u64], count: usize, most: usize) -> u64 {
-        let mut of_named: Vec<u64> = self.named(weights).map(|(_, weight)| weight).collect();
-        min_shown_weight(&mut of_named, count, most)
+        let of_named: Vec<u64> = self.named(weights).map(|(_, weight)| weight).collect();
+        min_shown_weight(&of_named, count, most)
     }
 
     /// Returns the minimum weight of shown nodes, so that at most `max_other_ppm` are hidden. A shown node
@@ -98,49 +139,68 @@ impl Tree {
         last_of(nodes, wanted - of_root)
     }
 
-    fn retain_heavier(&mut self, weights: &[u64], least: u64) {
-        let nodes = self.nodes.iter().zip(weights);
-        let mut keep: Vec<bool> = nodes.map(|(node, &weight)| weight >= least && !node.other).collect();
-        keep[0] = true;
-        self.keep(keep);
+    /// Returns the nodes of at least this weight.
+    fn heavier(&self, weights: &[u64], least: u64) -> NodeSelection {
+        let mut is_kept: Vec<bool> = weights.iter().map(|&weight| weight >= least).collect();
+        is_kept[0] = true;
+        self.named_selection(is_kept)
     }
 
-    /// Returns a flag for each node that is among the heaviest.
-    fn heaviest(&self, max_nodes: usize) -> Vec<bool> {
-        let weights = self.weights();
-        let mut order: Vec<usize> = (1..self.nodes.len()).filter(|&at| !self.nodes[at].other).collect();
-        if max_nodes < order.len() {
-            order.select_nth_unstable_by_key(max_nodes, |&at| (Reverse(weights[at]), at));
+    /// Returns a selection by weight without remainders and what they call. Callers weigh at least as much as their
+    /// callees and come first, so all other callers of selected nodes are selected too.
+    fn named_selection(&self, mut is_kept: Vec<bool>) -> NodeSelection {
+        if self.has_remainders {
+            for (at, node) in self.nodes.iter().enumerate().skip(1) {
+                is_kept[at] &= !node.other && is_kept[node.parent as usize];
+            }
         }
-        let mut keep = vec![false; self.nodes.len()];
-        keep[0] = true;
-        order.iter().take(max_nodes).for_each(|&at| keep[at] = true);
-        keep
+        NodeSelection { is_kept }
+    }
+
+    fn is_remainder(&self, node: usize) -> bool {
+        self.has_remainders && self.nodes[node].other
     }
 }
 
 /// Returns the minimum weight to show if `count` of these weights are shown. Weights equal to the last one
 /// are also shown, unless more than `most` would then be.
-pub fn min_shown_weight(weights: &mut [u64], count: usize, most: usize) -> u64 {
+pub fn min_shown_weight(weights: &[u64], count: usize, most: usize) -> u64 {
     let least = nth_heaviest(weights, count);
     let shown = weights.iter().filter(|&&weight| weight >= least).count();
     if shown > most.max(count) { least.saturating_add(1) } else { least }
 }
 
-/// Returns the `count`-th heaviest weight.
-fn nth_heaviest(weights: &mut [u64], count: usize) -> u64 {
-    match count {
-        0 => u64::MAX,
-        _ if count > weights.len() => 0,
-        _ => *weights.select_nth_unstable_by_key(count - 1, |&weight| Reverse(weight)).1,
+/// Returns the `count`-th heaviest weight. Returns 0 if there are fewer.
+fn nth_heaviest(weights: &[u64], count: usize) -> u64 {
+    if count == 0 {
+        return u64::MAX;
     }
+    // Numbers by approximate weight. The exact search then only needs the weights in one of these classes.
+    let mut counts = vec![0usize; WEIGHT_CLASSES];
+    for &weight in weights {
+        counts[usize::from(approximate_weight(weight))] += 1;
+    }
+    let mut missing = count;
+    for (class, &members) in counts.iter().enumerate().rev() {
+        if members >= missing {
+            let mut alike = Vec::with_capacity(members);
+            for &weight in weights {
+                if usize::from(approximate_weight(weight)) == class {
+                    alike.push(weight);
+                }
+            }
+            return *alike.select_nth_unstable_by_key(missing - 1, |&weight| Reverse(weight)).1;
+        }
+        missing -= members;
+    }
+    0
 }
 
 /// Returns the weight of the last of the heaviest nodes needed to add up to `wanted`. Returns 0 if all of
 /// them add up to less. Each item is a weight and the value that it adds.
 fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64 {
     // Sums by approximate weight. The exact search then only needs the nodes in one of these classes.
-    let mut sums = vec![0u128; usize::from(approximate_weight(u64::MAX)) + 1];
+    let mut sums = vec![0u128; WEIGHT_CLASSES];
     nodes
         .clone()
         .for_each(|(weight, adds)| sums[usize::from(approximate_weight(weight))] += u128::from(adds));
@@ -163,22 +223,48 @@ fn last_of(nodes: impl Iterator<Item = (u64, u64)> + Clone, wanted: u128) -> u64
 }
 
 /// Returns a number that grows with the weight: its bit length and the six bits after the first.
-fn approximate_weight(weight: u64) -> u16 {
+const fn approximate_weight(weight: u64) -> u16 {
     let length = u64::BITS - weight.leading_zeros();
-    let bits = weight.checked_shl(u64::BITS - length + 1).unwrap_or_default() >> 58;
+    // The first bit is shifted out by a shift of its own, because the width of the number is no valid shift.
+    let bits = weight << (weight.leading_zeros() & (u64::BITS - 1)) << 1 >> 58;
     (length as u16) << 6 | bits as u16
 }
 
+impl NodeSelection {
+    /// Returns a flag for each node of the tree: set if it is shown by its name once the others are left out. `None`
+    /// selects all nodes.
+    pub(super) fn shown_nodes(selection: Option<NodeSelection>, tree: &Tree) -> Vec<bool> {
+        let Some(NodeSelection { is_kept: mut shown }) = selection else {
+            return (0..tree.nodes.len()).map(|node| !tree.is_remainder(node)).collect();
+        };
+        // Without negative values, a node and all that it calls never cancel out.
+        if tree.has_positive_totals {
+            return shown;
+        }
+        // Like `finish_tree`, hides nodes that have no value and no callee with one after the truncation.
+        let mut rests = vec![0i64; shown.len()];
+        let mut has_callee = vec![false; shown.len()];
+        for (at, node) in tree.nodes.iter().enumerate().skip(1).rev() {
+            let parent = node.parent as usize;
+            if shown[at] {
+                shown[at] = node.self_value != 0 || rests[at] != 0 || has_callee[at];
+                has_callee[parent] |= shown[at];
+            } else {
+                rests[parent] = rests[parent].wrapping_add(node.total);
+            }
+        }
+        shown
+    }
+}
+
 impl Tree {
-    /// Keeps these nodes if their callers are kept as well. The rest becomes one remainder for each caller,
+    /// Keeps these nodes. The rest becomes one remainder for each caller,
     /// sorted between a callee without a name and those with one.
     ///
     /// The nodes are moved in place, because those of a large tree take many pages. Siblings with removed
     /// nodes leave space for their remainder.
-    fn keep(&mut self, mut keep: Vec<bool>) {
-        for (at, node) in self.nodes.iter().enumerate().skip(1) {
-            keep[at] &= keep[node.parent as usize];
-        }
+    fn keep(&mut self, selection: NodeSelection) {
+        let keep = selection.is_kept;
         let mut nodes = std::mem::take(&mut self.nodes);
         // New index of each node that stays.
         let mut places = vec![0u32; nodes.len()];

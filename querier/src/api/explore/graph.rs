@@ -17,10 +17,12 @@ use crate::validate::{NodeLimit, invalid_argument};
 
 mod columns;
 mod decode;
+mod packed;
 mod wire;
 
 pub use columns::encode_graph;
 pub use decode::{DecodedGraph, GraphFormatError};
+pub use packed::PackedGraph;
 pub(crate) use wire::graph;
 
 /// Default number of nodes of a graph.
@@ -167,15 +169,15 @@ fn draw(whole: Tree, shape: &GraphShape) -> DrawnGraph {
         return DrawnGraph { columns, total, full_nodes: 0, root_callees: 0 };
     };
     let root_callees = u64::from(whole.nodes()[node as usize].child_count);
-    let mut branch = match (node, shape.skip) {
+    let branch = match (node, shape.skip) {
         (0, 0) => whole,
         _ => whole.subtree(node, shape.skip),
     };
     let full_nodes = branch.nodes().len() as u64;
     // Columns of equally heavy nodes would exceed the limit by any number. The order of `Tree::subtree` breaks ties
     // in the same way, so `skip` continues after the last callee that stays.
-    shape.nodes.truncate_exactly(&mut branch);
-    DrawnGraph { columns: GraphColumns::from_tree(&branch), total, full_nodes, root_callees }
+    let selection = shape.nodes.select_exactly(&branch);
+    DrawnGraph { columns: GraphColumns::from_selection(&branch, selection), total, full_nodes, root_callees }
 }
 
 /// Checks that an inversion visits few enough frames, and reserves memory for it.

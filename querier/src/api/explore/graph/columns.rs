@@ -10,6 +10,8 @@ use super::decode::MAX_SHARED_BYTES;
 
 /// Rank of a text that no entry has.
 const NOT_USED: u32 = u32::MAX;
+/// Number of bytes of texts that are compared at once.
+const WORD_BYTES: usize = 8;
 
 /// Returns a response with the columns of a graph and the origins of its names. All other fields are empty.
 pub fn encode_graph(columns: GraphColumns, origins: &FrameOrigins) -> GraphResponse {
@@ -92,8 +94,18 @@ pub(super) fn front_code<'t>(texts: impl Iterator<Item = &'t str>) -> TextTable 
 
 /// Returns the length of the beginning that two texts share, without a part of a character.
 fn shared_bytes(left: &str, right: &str) -> usize {
-    let pairs = left.as_bytes().iter().zip(right.as_bytes()).take(MAX_SHARED_BYTES);
-    let mut shared = pairs.take_while(|(left, right)| left == right).count();
+    let length = left.len().min(right.len()).min(MAX_SHARED_BYTES);
+    let left = &left.as_bytes()[..length];
+    let right_bytes = &right.as_bytes()[..length];
+    let mut shared = 0;
+    while let Some(word) = left[shared..].first_chunk::<WORD_BYTES>()
+        && right_bytes[shared..].first_chunk() == Some(word)
+    {
+        shared += WORD_BYTES;
+    }
+    while shared < length && left[shared] == right_bytes[shared] {
+        shared += 1;
+    }
     while !right.is_char_boundary(shared) {
         shared -= 1;
     }
