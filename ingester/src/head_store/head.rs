@@ -25,7 +25,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::{Mutex, RwLock};
 
-use crate::head_store::row_sums::RowSums;
+use crate::head_store::row_sums::{NextRowSums, RowSums};
 use crate::head_store::rows;
 use crate::head_store::sum_cache::{SumCache, SumError};
 use crate::log::entry::{BatchUpload, ProfileRecord, TenantDictionaryDelta, UploadBatch};
@@ -399,18 +399,22 @@ impl HeadSnapshot {
         yield_slice();
         if self.has_left.load(Ordering::Relaxed) { Err(SourceError::Left) } else { Ok(()) }
     }
-    /// Adds up the profiles that no query has read before, then reads the sums.
+    /// Adds up the profiles that no query has read before, then reads the sums. Sums of a query that is cancelled stay.
     fn read_sums<T>(&self, read: impl FnOnce(&RowSums) -> T) -> Result<T, SourceError> {
-        let mut next = self.rows.read().row_sums.lock().next();
+        let mut next = self.rows.read().row_sums.lock().begin_next();
+        let added = self.add_sums(&mut next);
+        let rows = self.rows.read();
+        let mut sums = rows.row_sums.lock();
+        sums.extend(next);
+        added.map(|()| read(&sums))
+    }
+    fn add_sums(&self, next: &mut NextRowSums) -> Result<(), SourceError> {
         while next.end() < self.profiles {
             self.go_on()?;
             let pushed = next.push(self.rows.read().packed(next.end() as u32));
             pushed.map_err(|error| damaged(&error))?;
         }
-        let rows = self.rows.read();
-        let mut sums = rows.row_sums.lock();
-        sums.extend(next);
-        Ok(read(&sums))
+        Ok(())
     }
 }
 

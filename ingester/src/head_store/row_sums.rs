@@ -15,17 +15,17 @@ pub struct RowSums {
     magnitude: u64,
 }
 
-/// Sums of profiles that follow the first ones.
+/// Sums of the profiles after those of [`RowSums`], which are not part of it yet.
 #[derive(Debug)]
 pub struct NextRowSums {
-    /// Number of profiles before.
+    /// Number of profiles that had a sum before.
     first: usize,
     sums: RowSums,
 }
 
 impl RowSums {
-    /// Returns sums to continue with the next profile, without a lock in between.
-    pub fn next(&self) -> NextRowSums {
+    /// Begins sums of the next profiles, which need no lock of the ones so far.
+    pub fn begin_next(&self) -> NextRowSums {
         let sums = RowSums { totals: Vec::new(), magnitude: self.magnitude };
         NextRowSums { first: self.totals.len(), sums }
     }
@@ -44,7 +44,8 @@ impl RowSums {
         self.magnitude
     }
 
-    /// Returns the sums of the first profiles, or none if one of them may have wrapped.
+    /// Returns the sums of the first profiles, each of which has one. Returns `None` if a sum over all profiles may pass 63
+    /// bits, because the sum of a profile may then have wrapped.
     pub fn totals(&self, profiles: usize) -> Option<&[i64]> {
         i64::try_from(self.magnitude).is_ok().then(|| &self.totals[..profiles])
     }
@@ -95,14 +96,16 @@ mod tests {
     #[test]
     fn two_readers_at_once_add_each_profile_once() {
         let mut sums = RowSums::default();
-        let (short, long, late) = (sums.next(), sums.next(), sums.next());
+        let short = sums.begin_next();
+        let long = sums.begin_next();
+        let late = sums.begin_next();
         extend(&mut sums, short, &[&[1, 2]]);
         extend(&mut sums, long, &[&[1, 2], &[-4], &[5, -9]]);
         extend(&mut sums, late, &[&[1, 2], &[-4]]);
         assert_eq!(sums.totals(3), Some(&[3, -4, -4][..]));
         assert_eq!(sums.totals(1), Some(&[3][..]));
         assert_eq!(sums.magnitude(), 21);
-        let next = sums.next();
+        let next = sums.begin_next();
         assert_eq!(next.end(), 3);
         extend(&mut sums, next, &[&[7]]);
         assert_eq!((sums.totals(4), sums.magnitude()), (Some(&[3, -4, -4, 7][..]), 28));
@@ -111,17 +114,17 @@ mod tests {
     #[test]
     fn sums_that_may_have_wrapped_are_not_returned() {
         let mut sums = RowSums::default();
-        let next = sums.next();
+        let next = sums.begin_next();
         extend(&mut sums, next, &[&[i64::MAX]]);
         assert_eq!(sums.totals(1), Some(&[i64::MAX][..]));
-        let next = sums.next();
+        let next = sums.begin_next();
         extend(&mut sums, next, &[&[i64::MIN, i64::MIN]]);
         assert_eq!((sums.totals(2), sums.magnitude()), (None, u64::MAX));
     }
 
     #[test]
     fn damaged_rows_are_an_error() {
-        let mut next = RowSums::default().next();
+        let mut next = RowSums::default().begin_next();
         assert!(next.push(&[8, 1, 2]).is_err());
         assert_eq!(next.end(), 0);
     }

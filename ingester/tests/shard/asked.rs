@@ -169,5 +169,8 @@ fn reading_a_head_ends_when_whoever_asked_has_left() {
             assert_eq!((ended, read), (Err(SourceError::Left), 1));
         }
         assert_eq!(head.totals(&all), Err(SourceError::Left));
+        assert_eq!(head.profile_totals(), Err(SourceError::Left));
+        has_left.store(false, Ordering::Relaxed);
+        assert_eq!(head.profile_totals().unwrap().map(|totals| totals.len()), Some(all.len()));
     });
 }

@@ -24,20 +24,29 @@ fn rows_that_say_nothing_are_left_out() {
 }
 
 #[test]
-fn bound_of_sums_covers_each_profile_of_the_head() {
+fn sums_of_profiles_and_their_bound_cover_each_profile_of_the_head() {
     simulate(async {
         let world = World::new().await;
-        let bound = async || {
+        let view = async || {
             let listing = world.remains.catalog.list_blocks(&tenant("acme"), 0, i64::MAX).await.unwrap();
-            let views = world.ingester.head_snapshots(listing.shards[0].id, 0, &tenant("acme")).unwrap();
-            views[0].max_sum(&[0]).unwrap()
+            let shard = listing.shards[0].id;
+            world.ingester.head_snapshots(shard, 0, &tenant("acme")).unwrap().remove(0)
         };
         let limit = i64::MAX as u64;
-        let pushed: [(&[(&str, i64)], u64); 3] =
-            [(&[("a", 5), ("b", 2)], 7), (&[("a", i64::MAX)], limit + 7), (&[("a", i64::MAX)], u64::MAX)];
-        for (number, (rows, expected)) in (0..).zip(pushed) {
+        let pushed: [(&[(&str, i64)], u64, Option<&[i64]>); 4] = [
+            (&[("a", 5), ("b", 2)], 7, Some(&[7])),
+            (&[("a", 1), ("b", -4)], 12, Some(&[7, -3])),
+            (&[("a", i64::MAX)], limit + 12, None),
+            (&[("a", i64::MAX)], u64::MAX, None),
+        ];
+        let mut first_view = None;
+        for (number, (rows, bound, totals)) in (0..).zip(pushed) {
             world.push_one(&upload(&profile(now() + number, rows))).await;
-            assert_eq!([bound().await, bound().await], [Some(expected); 2]);
+            let view = view().await;
+            assert_eq!(view.profile_totals().unwrap().as_deref(), totals);
+            assert_eq!([view.max_sum(&[0]).unwrap(), view.max_sum(&[0]).unwrap()], [Some(bound); 2]);
+            let first_view = first_view.get_or_insert(view);
+            assert_eq!(first_view.profile_totals().unwrap().as_deref(), totals.map(|totals| &totals[..1]));
         }
     });
 }

@@ -55,7 +55,11 @@ test("equal request does not run a second time, but a refresh runs it", async ()
 
 test("result of a closed view returns with the same request, unless a refresh or another tenant came between", async () => {
   const input = signal<number | undefined>(1);
-  const run = vi.fn(async ({ number }: { number: number }) => number);
+  const signals: AbortSignal[] = [];
+  const run = vi.fn(async ({ number }: { number: number }, abort: AbortSignal) => {
+    signals.push(abort);
+    return number;
+  });
   const query = liveQuery(() => (input.value === undefined ? undefined : { number: input.value }), run);
   const reopen = async (number: number, between: () => void = () => {}) => {
     input.value = undefined;
@@ -71,7 +75,9 @@ test("result of a closed view returns with the same request, unless a refresh or
   expect(await reopen(1)).toBe(true);
   expect(await reopen(1)).toBe(true);
   expect(run).toHaveBeenCalledTimes(1);
+  expect(signals[0]?.aborted, "later parts of the result can be loaded").toBe(false);
   expect(await reopen(2)).toBe(false);
+  expect(signals[0]?.aborted).toBe(true);
   expect(await reopen(1), "only the last result is kept").toBe(false);
   expect(await reopen(1, refresh)).toBe(false);
   const tenant = currentTenant.peek();
@@ -83,6 +89,35 @@ test("result of a closed view returns with the same request, unless a refresh or
   const { valueRequest } = query.state.value;
   refresh();
   expect(query.state.value).toMatchObject({ kind: "loading", valueRequest, runningRequest: valueRequest });
+  query.dispose();
+  expect(signals.every((abort) => abort.aborted)).toBe(true);
+});
+
+test("closed view that was loading, has failed or was cancelled runs its request again", async () => {
+  const input = signal<{ a: number } | undefined>({ a: 1 });
+  const run = vi.fn(() => new Promise<string>((resolve) => setTimeout(() => resolve("x"), 100)));
+  const query = liveQuery(() => input.value, run);
+  const reopen = () => {
+    input.value = undefined;
+    input.value = { a: 1 };
+    expect(query.state.value.kind).toBe("loading");
+  };
+  reopen();
+  query.cancel();
+  reopen();
+  run.mockImplementationOnce(() => Promise.reject(new ApiError({ status: 400, code: "x", message: "x" })));
+  reopen();
+  await settle();
+  expect(query.state.value.kind).toBe("failed");
+  reopen();
+  expect(run).toHaveBeenCalledTimes(5);
+  await vi.advanceTimersByTimeAsync(100);
+  expect(query.state.value).toMatchObject({ kind: "done", value: "x" });
+  setToken("other");
+  input.value = undefined;
+  setToken("");
+  input.value = { a: 1 };
+  expect(query.state.value.kind).toBe("loading");
   query.dispose();
 });
 

@@ -32,6 +32,13 @@ export interface LiveQuery<T> {
   dispose(): void;
 }
 
+/** Result of a query without a request. Its signal is not aborted, because a table loads its later pages with it. */
+interface ClosedQuery<T> {
+  readonly key: string | undefined;
+  readonly result: QueryState<T>;
+  readonly controller: AbortController | undefined;
+}
+
 const MAX_RETRIES = 6;
 const FIRST_RETRY_SECONDS = 1;
 const MAX_RETRY_SECONDS = 30;
@@ -52,7 +59,11 @@ export function liveQuery<Request, T>(
   let contentNumber = 0;
   let refreshNumber = refreshes.peek();
   let reader = readerKey();
-  let closed: { readonly key: string | undefined; readonly result: QueryState<T> } | undefined;
+  let closed: ClosedQuery<T> | undefined;
+  const dropClosed = () => {
+    closed?.controller?.abort();
+    closed = undefined;
+  };
   const start = (current: Request | undefined) => {
     running?.abort();
     running = undefined;
@@ -70,18 +81,23 @@ export function liveQuery<Request, T>(
     const refresh = refreshes.value;
     const key = `${reloads.value} ${refresh} ${readerKey()} ${text}`;
     if (key === requestKey) return;
-    const result = state.peek();
-    if (current === undefined) closed = { key: requestKey, result };
+    const before = { key: requestKey, result: state.peek() };
     requestKey = key;
     if (content !== text && refreshNumber === refresh) contentNumber++;
     content = text;
     refreshNumber = refresh;
     if (reader !== readerKey()) state.value = { kind: "idle", startedAt: 0 };
     reader = readerKey();
-    if (current !== undefined && closed?.key === key && closed.result.kind === "done")
+    if (current === undefined && before.result.kind === "done") {
+      closed = { ...before, controller: running };
+      running = undefined;
+    } else if (current !== undefined && closed?.key === key) {
       state.value = { ...closed.result, valueRequest: contentNumber };
-    else untracked(() => start(current));
-    if (current !== undefined) closed = undefined;
+      running = closed.controller;
+      closed = undefined;
+      return;
+    } else dropClosed();
+    untracked(() => start(current));
   });
   const reload = () => {
     reloads.value = reloads.peek() + 1;
@@ -100,6 +116,7 @@ export function liveQuery<Request, T>(
       stopRequests();
       stopRecoveries();
       running?.abort();
+      dropClosed();
     },
   };
 }

@@ -157,12 +157,36 @@ proptest! {
     #[test]
     fn a_shape_gives_the_tree_of_any_totals(
         stacks in prop::collection::vec(prop::collection::vec(prop::sample::select(vec!["", "a", "b", OTHER_NAME]), 0..5), 1..12),
-        totals in prop::collection::vec(prop_oneof![Just(0i64), -5i64..50], 12),
+        totals in prop::collection::vec(prop_oneof![2 => Just(0i64), 4 => -5i64..50, 1 => Just(i64::MAX), 1 => Just(i64::MIN)], 12),
     ) {
         let mut dictionary = Dictionary::default();
         stacks.iter().for_each(|stack| { dictionary.intern_named_stack(stack.iter().copied()); });
         let totals = &totals[..dictionary.stacks.len()];
-        prop_assert_eq!(TreeShape::from_dictionary(&dictionary).tree_from_totals(totals), Tree::from_totals(&dictionary, totals));
+        let of_shape = TreeShape::from_dictionary(&dictionary).tree_from_totals(totals);
+        let of_dictionary = Tree::from_totals(&dictionary, totals);
+        prop_assert_eq!(&of_shape, &of_dictionary);
+        // Equality of trees compares none of these.
+        let facts = |tree: &Tree| (tree.magnitude, tree.has_positive_totals, tree.has_remainders);
+        prop_assert_eq!(facts(&of_shape), facts(&of_dictionary));
+    }
+
+    #[test]
+    fn flags_agree_with_nodes(whole in any_tree(), other in any_tree(), max in 0usize..20) {
+        let mut truncated = whole.clone();
+        truncated.truncate(max);
+        let mut merged = truncated.clone();
+        merged.merge(&other);
+        let inverted = truncated.inverted();
+        let halved = truncated.subtree(0, 1);
+        for tree in [whole, truncated, merged, inverted, halved] {
+            prop_assert!(tree.has_remainders || tree.nodes.iter().all(|node| !node.other));
+            let sum = |at: u32| tree.children(at).map(|child| i128::from(tree.nodes[child as usize].total)).sum::<i128>();
+            let adds_up = |(at, node): (u32, &TreeNode)| {
+                node.self_value >= 0 && i128::from(node.total) == i128::from(node.self_value) + sum(at)
+            };
+            prop_assert!(!tree.has_positive_totals || (0..).zip(&tree.nodes).all(adds_up));
+            prop_assert_eq!(tree.has_positive_totals, tree.nodes.iter().all(|node| node.self_value >= 0));
+        }
     }
 
     #[test]

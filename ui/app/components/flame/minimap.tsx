@@ -39,7 +39,7 @@ export function Minimap(props: MinimapProps) {
     return () => observer.disconnect();
   }, []);
   const size = { width, height: MINIMAP_HEIGHT, pixelRatio: devicePixelRatio };
-  // It is drawn in the same frame as the graph: a later one would take as long again.
+  // Drawn before the next frame, which also draws the graph. An effect after that frame would cost a second one.
   useLayoutEffect(() => {
     if (base.current === null || width === 0) return;
     const prepared = prepareGraph(graph);

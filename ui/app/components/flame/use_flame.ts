@@ -134,7 +134,7 @@ export function useAnnouncement(frame: AnnouncedFrame): void {
   }, [graph]);
 }
 
-/** Follows selection and hover of all views, in the frame of what else they change. */
+/** Follows selection and hover of all views. The marks are drawn in the same frame as the graph. */
 export function useMarks(
   viewRef: { readonly current: FlameView | undefined },
   graph: Graph,
