@@ -35,8 +35,8 @@ fn sums_of_profiles_and_their_bound_cover_each_profile_of_the_head() {
         let limit = i64::MAX as u64;
         let pushed: [(&[(&str, i64)], u64, Option<&[i64]>); 4] = [
             (&[("a", 5), ("b", 2)], 7, Some(&[7])),
-            (&[("a", 1), ("b", -4)], 12, Some(&[7, -3])),
-            (&[("a", i64::MAX)], limit + 12, None),
+            (&[("a", 1), ("b", 3)], 11, Some(&[7, 4])),
+            (&[("a", i64::MAX)], limit + 11, None),
             (&[("a", i64::MAX)], u64::MAX, None),
         ];
         let mut first_view = None;
