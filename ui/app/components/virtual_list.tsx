@@ -108,7 +108,8 @@ export function VirtualTable<Row>(props: VirtualTableProps<Row>) {
     const area = scroller.current;
     if (area !== null) area.scrollTop = scrollTopFor(row, area.scrollTop, geometry);
   };
-  useEffect(() => {
+  // At once: a later effect would undo the move of a key that was pressed meanwhile.
+  useLayoutEffect(() => {
     if (props.activeRow !== undefined) show(props.activeRow);
   }, [props.activeRow]);
   const activate = (row: number) => {
