@@ -1,6 +1,6 @@
 // Call tree as rows that expand.
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph } from "../graph/graph";
 import { showName } from "../graph/names";
 import { nameOfNode, pathOfNode } from "../graph/path";
@@ -86,9 +86,12 @@ export function TreeView({ graph }: { readonly graph: Graph }) {
   );
 }
 
-/** Expands the callers of a path once, and opens truncated nodes on the way. */
+/**
+ * Expands the callers of a path once, and opens truncated nodes on the way. At once: a later effect would expand what a key
+ * has collapsed meanwhile.
+ */
 function useExpandedPath(tree: TreeState, base: Graph, path: readonly string[]): void {
-  useEffect(() => tree.expand(keysAbove(path)), [keyOfPath(path)]);
+  useLayoutEffect(() => tree.expand(keysAbove(path)), [keyOfPath(path)]);
   useOpenPath(expansionOf(base), path);
 }
 
@@ -103,7 +106,8 @@ function useActiveRow(
   // Rows of hidden callees cannot be selected, so the selection stays at another row.
   const isRestActive = useRef(false);
   const selectedRow = rows.findIndex(({ key, isHiddenRest }) => key === selectedKey && !isHiddenRest);
-  useEffect(() => {
+  // At once: a later effect would undo the move of a key that was pressed meanwhile.
+  useLayoutEffect(() => {
     if (selectedKey === "") revealed.current = undefined;
     const isSameKey = revealed.current?.key === selectedKey;
     const isKnown = isSameKey && (isRestActive.current || revealed.current?.graph === graph);
