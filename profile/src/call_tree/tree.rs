@@ -68,7 +68,7 @@ pub struct Tree {
     has_remainders: bool,
 }
 
-/// Compares names and nodes, from which all else follows unless a value wrapped.
+/// Compares names and nodes. The other fields follow from how the tree was made.
 impl PartialEq for Tree {
     fn eq(&self, other: &Self) -> bool {
         self.names == other.names && self.nodes == other.nodes

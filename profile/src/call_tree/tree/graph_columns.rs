@@ -108,7 +108,7 @@ impl GraphColumns {
         columns
     }
 
-    /// Adds a node after all nodes before it.
+    /// Adds the row of a node. Rows come in preorder.
     fn push(&mut self, node: &TreeNode, callees: u32, truncated: i64) {
         let row = self.callees.len() as u32;
         self.callees.push(callees);

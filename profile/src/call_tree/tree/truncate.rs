@@ -258,8 +258,8 @@ impl NodeSelection {
 }
 
 impl Tree {
-    /// Keeps these nodes. The rest becomes one remainder for each caller,
-    /// sorted between a callee without a name and those with one.
+    /// Keeps these nodes. The rest becomes one remainder for each caller, sorted between a callee without a name and those
+    /// with one.
     ///
     /// The nodes are moved in place, because those of a large tree take many pages. Siblings with removed
     /// nodes leave space for their remainder.
