@@ -139,7 +139,7 @@ export async function measureFleet(browser, url, services, goal) {
     uncached.push(await open());
     await page.goBack();
     cached.push(await open());
-    floors.push(await replay(page, cached[round].calls));
+    floors.push(await replay(page, uncached[round].calls));
   }
   reportPart(`Fleet of ${services} services`);
   const timesOf = (opened) => median(opened.map(({ time }) => time));
